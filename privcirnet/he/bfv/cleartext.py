@@ -34,16 +34,16 @@ class CleartextClient(SequentialClient):
     """The client's side in clear."""
 
     def keys(self, names: Collection[int]) -> bytes:
-        """The bytes are the names, as 64-bit words."""
+        """Return the names, as 64-bit words."""
         return _to_words(names)
 
-    def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
-        """Slots, or kept coefficients, are little-endian 64-bit words."""
-        return _to_bytes(slots, kept, self.parameters)
+    def encrypt(self, slots: Residues, sent: Integers | None = None) -> bytes:
+        """Return slots, or the coefficients to send, as little-endian 64-bit words."""
+        return _to_bytes(slots, sent, self.parameters)
 
-    def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
-        """Coefficients that were not kept are zero."""
-        return _from_bytes(message, kept, self.parameters)
+    def decrypt(self, message: bytes, sent: Integers | None = None) -> Residues:
+        """Return the slots of a message; coefficients that were not sent are zero."""
+        return _from_bytes(message, sent, self.parameters)
 
     def close(self) -> None:
         """There is no key."""
@@ -59,8 +59,8 @@ class CleartextServer(SequentialServer):
             )
         return frozenset(names)
 
-    def receive(self, message: bytes, kept: Integers | None = None) -> ClearSlots:
-        return ClearSlots(_from_bytes(message, kept, self.parameters))
+    def receive(self, message: bytes, sent: Integers | None = None) -> ClearSlots:
+        return ClearSlots(_from_bytes(message, sent, self.parameters))
 
     def encode(self, slots: Residues, primes: int = 0) -> ClearSlots:
         return ClearSlots(slots)
@@ -89,7 +89,7 @@ class CleartextServer(SequentialServer):
         return ClearSlots(ciphertext.values)
 
     def multiply(self, ciphertext: ClearSlots, plaintext: ClearSlots) -> ClearSlots:
-        """A product with zero is a RuntimeError, because SEAL refuses it."""
+        """Return the product; one with zero is a RuntimeError, because SEAL refuses it."""
         if not plaintext.values.any():
             raise RuntimeError("a product with zero is transparent: skip it")
         self.counts["pmult"] += 1
@@ -106,11 +106,11 @@ class CleartextServer(SequentialServer):
     def zero(self, keys: frozenset[int]) -> ClearSlots:
         return ClearSlots(np.zeros(self.parameters.ring_degree, dtype=np.uint64))
 
-    def reply(self, ciphertext: ClearSlots, keys: frozenset[int], kept: Integers | None = None) -> bytes:
+    def reply(self, ciphertext: ClearSlots, keys: frozenset[int], sent: Integers | None = None) -> bytes:
         """Nothing is hidden and nothing is switched."""
         if ciphertext.ntt:
             raise RuntimeError("a reply must be in coefficient form")
-        return _to_bytes(ciphertext.values, kept, self.parameters)
+        return _to_bytes(ciphertext.values, sent, self.parameters)
 
     def _combined(
         self,
@@ -129,16 +129,16 @@ def _to_words(names: Collection[int]) -> bytes:
     return np.array(sorted(names), dtype="<u8").tobytes()
 
 
-def _to_bytes(slots: Residues, kept: Integers | None, parameters: Parameters) -> bytes:
-    found = slots if kept is None else batching.slots_to_coefficients(slots, parameters.plain_modulus)[kept]
-    return found.astype("<u8").tobytes()
+def _to_bytes(slots: Residues, sent: Integers | None, parameters: Parameters) -> bytes:
+    values = slots if sent is None else batching.slots_to_coefficients(slots, parameters.plain_modulus)[sent]
+    return values.astype("<u8").tobytes()
 
 
-def _from_bytes(message: bytes, kept: Integers | None, parameters: Parameters) -> Residues:
-    if kept is None:
+def _from_bytes(message: bytes, sent: Integers | None, parameters: Parameters) -> Residues:
+    if sent is None:
         return _checked_residues(message, parameters.ring_degree, parameters)
     coefficients = np.zeros(parameters.ring_degree, dtype=np.uint64)
-    coefficients[kept] = _checked_residues(message, len(kept), parameters)
+    coefficients[sent] = _checked_residues(message, len(sent), parameters)
     return batching.coefficients_to_slots(coefficients, parameters.plain_modulus)
 
 

@@ -32,15 +32,15 @@ class BfvClient:
 
     Args:
         rlwe: all primes.
-        replies: for each plain modulus, the parameters that replies have.
+        replies: parameters of replies, for each plain modulus.
     """
 
     def __init__(self, rlwe: RlweParameters, replies: Sequence[Parameters]) -> None:
-        self.chain, self._moduli = ModulusChain(rlwe), [each.plain_modulus for each in replies]
+        self.chain, self._moduli = ModulusChain(rlwe), [parameters.plain_modulus for parameters in replies]
         data, n, whole = rlwe.data_primes, rlwe.ring_degree, math.prod(self._moduli)
         self._plain = [plaintexts.plain(t, data, n) for t in self._moduli]
         self._parts = [np.array([pow(whole // t, -1, t)], dtype=np.uint64) for t in self._moduli]
-        formats = [ReplyFormat.of(each, data) for each in replies]
+        formats = [ReplyFormat.of(parameters, data) for parameters in replies]
         tables = self.chain.ring.tables
         self._replies = [
             (decrypt.decryption_tables(tables, *pair), pair[1]) for pair in zip(self._plain, formats, strict=True)
@@ -66,17 +66,17 @@ class BfvClient:
         """
         return switch_keys.make_named(self.chain, count, self._key(), name)
 
-    def request(self, slots: Sequence[Residues], kept: Integers | None = None) -> bytes:
+    def request(self, slots: Sequence[Residues], sent: Integers | None = None) -> bytes:
         """Return a seeded ciphertext: one polynomial, whole or in part, and a seed.
 
         Args:
-            slots: for each plain modulus, residues of shape (n,).
-            kept: coefficients of the first polynomial that are sent; None: all of them.
+            slots: residues of shape (n,), for each plain modulus.
+            sent: coefficients of the first polynomial that are sent; None: all of them.
         """
         if len(slots) == 1:
-            return encrypt.encrypt(self._key(), slots[0], self._requests, kept)
-        own = zip(slots, self._parts, self._moduli, strict=True)
-        parts = [modular.multiply(each, factor, t) for each, factor, t in own]
+            return encrypt.encrypt(self._key(), slots[0], self._requests, sent)
+        terms = zip(slots, self._parts, self._moduli, strict=True)
+        parts = [modular.multiply(values, factor, t) for values, factor, t in terms]
         message, modulus = encrypt.encrypt(self._key(), parts[0], self._requests), self.chain.parameters.modulus
         primes, widths = (whole := modulus(len(self.chain.parameters.data_primes))).primes, whole.widths
         words = wire_bytes.unpack(message[:-SEED_BYTES], primes, widths)
@@ -84,18 +84,18 @@ class BfvClient:
             plaintexts.add(words, part, plain)
         return wire_bytes.pack(words, widths) + message[-SEED_BYTES:]
 
-    def answer(self, number: int, message: bytes, kept: Integers | None = None) -> Residues:
+    def answer(self, number: int, message: bytes, sent: Integers | None = None) -> Residues:
         """Return the slots of a reply, shape (n,).
 
         Args:
-            number: of the plain modulus.
-            kept: coefficients of the first polynomial that the reply holds, the others being zero; None: all of them.
+            number: index of the plain modulus.
+            sent: coefficients of the first polynomial that the reply holds, the others being zero; None: all of them.
 
         Raises:
             RuleError: the bytes are not such a reply.
         """
         form, replies = self._replies[number]
-        return decrypt.decrypt(self._key(), message, form, replies, kept)
+        return decrypt.decrypt(self._key(), message, form, replies, sent)
 
     def close(self) -> None:
         """Forget the secret key; its memory is zeroed."""
@@ -125,25 +125,25 @@ class KernelClient(BfvClient):
         self.parameters = parameters
 
     def public_keys(self, steps: Collection[int]) -> bytes:
-        """The public key is an encryption of zero, and all of them are seeded."""
+        """Return the public keys, all seeded; the one for encryption is an encryption of zero."""
         elements = sorted(galois_element(step, self.parameters.ring_degree) for step in steps)
         count = len(self.parameters.rlwe.data_primes)
         galois = each(lambda element: self.switch_key(count, element), elements)
         return b"".join([self.public_key(count), *galois])
 
-    def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
-        return self.request([slots], kept)
+    def encrypt(self, slots: Residues, sent: Integers | None = None) -> bytes:
+        return self.request([slots], sent)
 
-    def encrypt_all(self, slots: Residues, kept: Sequence[Integers] | None = None) -> list[bytes]:
+    def encrypt_all(self, slots: Residues, sent: Sequence[Integers] | None = None) -> list[bytes]:
         """On all threads."""
-        return each(lambda i: self.encrypt(slots[i], None if kept is None else kept[i]), range(len(slots)))
+        return each(lambda i: self.encrypt(slots[i], None if sent is None else sent[i]), range(len(slots)))
 
-    def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
-        """Coefficients of c0 that were not sent count as zero."""
-        return self.answer(0, message, kept)
+    def decrypt(self, message: bytes, sent: Integers | None = None) -> Residues:
+        """Decrypt a reply; coefficients of c0 that were not sent count as zero."""
+        return self.answer(0, message, sent)
 
-    def decrypt_all(self, messages: Sequence[bytes], kept: Sequence[Integers] | None = None) -> Residues:
+    def decrypt_all(self, messages: Sequence[bytes], sent: Sequence[Integers] | None = None) -> Residues:
         """On all threads."""
         return np.stack(
-            each(lambda i: self.decrypt(messages[i], None if kept is None else kept[i]), range(len(messages)))
+            each(lambda i: self.decrypt(messages[i], None if sent is None else sent[i]), range(len(messages)))
         )

@@ -14,11 +14,11 @@ ENGINES = ("kernel", "tenseal", "cleartext")
 
 
 class Engine(NamedTuple):
-    """What makes the parties.
+    """Constructors of the parties.
 
     Attributes:
-        client: with fresh keys; from n, q, t.
-        server: from n, q, t, and a :class:`WeightCache`, which the kernels use.
+        client: maker of a client with fresh keys, from n, q, t.
+        server: maker of a server, from n, q, t, and a :class:`WeightCache`, which the kernels use.
     """
 
     client: Callable[[Parameters], ClientEngine]
@@ -43,7 +43,7 @@ def engine_of(name: str) -> Engine:
     """Return an engine; its library is imported when it is needed.
 
     Args:
-        name: one of :data:`ENGINES`.
+        name: key of :data:`ENGINES`.
 
     Raises:
         RuleError: unknown name.
@@ -64,7 +64,7 @@ def engine_of(name: str) -> Engine:
 
 
 def _one_by_one(client: type[SequentialClient], server: type[SequentialServer]) -> Engine:
-    """An engine that works on one ciphertext at a time."""
+    """Return an engine that works on one ciphertext at a time."""
 
     def uncached(parameters: Parameters, _: WeightCache | None = None) -> ServerEngine:
         return server(parameters)

@@ -1,4 +1,4 @@
-"""What the server computes on ciphertexts for one plain modulus, and how it runs a network's circuit.
+"""The server's operations on ciphertexts for one plain modulus, and the run of a network's circuit.
 
 A ciphertext is dropped once no later step reads it.
 """
@@ -27,7 +27,7 @@ Ciphertext = Any
 
 
 class Evaluator(Protocol):
-    """What the server computes for one plain modulus.
+    """The server's operations for one plain modulus.
 
     Attributes:
         special: rows that an extended plaintext has over those of its data primes.
@@ -52,7 +52,7 @@ class Evaluator(Protocol):
 
         Args:
             slots: residues, shape (n,), none all zero.
-            primes: data primes of what they meet.
+            primes: data primes of the ciphertexts that they multiply.
             extended: whether that is not divided by the special primes' product yet, if the engine has such values.
         """
         ...
@@ -76,8 +76,8 @@ class Evaluator(Protocol):
         """Return the sum of plaintext products.
 
         Args:
-            ciphertexts: from :meth:`to_ntt`.
-            factors: from :meth:`encode_factors`, one for each.
+            ciphertexts: results of :meth:`to_ntt`.
+            factors: results of :meth:`encode_factors`, one for each.
         """
         ...
 
@@ -85,7 +85,7 @@ class Evaluator(Protocol):
         """Return the sum of two ciphertexts.
 
         Args:
-            second: with as many data primes.
+            second: ciphertext with as many data primes.
         """
         ...
 
@@ -93,7 +93,7 @@ class Evaluator(Protocol):
         """Return ciphertext + plaintext.
 
         Args:
-            plaintext: from :meth:`encode`.
+            plaintext: result of :meth:`encode`.
         """
         ...
 
@@ -113,7 +113,7 @@ class Evaluator(Protocol):
         """Mask a result, flood its noise, switch to the smallest modulus that still decrypts, and serialise.
 
         Args:
-            ciphertext: with the data primes of answers, or more.
+            ciphertext: ciphertext with the data primes of answers, or more.
             addend: slots to add: shares of zero where the client may read, uniform elsewhere.
 
         Returns:
@@ -133,12 +133,12 @@ def run(
     """Return the outputs of a circuit.
 
     Args:
-        circuit: of the network.
-        plaintexts: from :func:`bfv.weights.encode`.
+        circuit: circuit of the network.
+        plaintexts: result of :func:`bfv.weights.encode`.
         inputs: the client's ciphertexts.
-        evaluator: for the same plain modulus.
-        keys: the client's.
-        timed: gets the processor seconds of each step; None: nobody wants them.
+        evaluator: evaluator for the same plain modulus.
+        keys: keys of the client.
+        timed: function that takes the processor seconds of each step; None: none.
     """
     values: dict[int, Ciphertext] = dict(enumerate(inputs))
     readers = Counter(source for step in circuit.steps for source in set(sources_of(step)))
@@ -175,7 +175,7 @@ def _apply(
             for source, _ in terms:
                 if source not in in_ntt:
                     in_ntt[source] = evaluator.to_ntt(values[source])
-            own = [in_ntt[source] for source, _ in terms]
+            sources = [in_ntt[source] for source, _ in terms]
             return reduce(
-                evaluator.add, (evaluator.combine(own[part], some) for part, some in plaintext.parts(evaluator))
+                evaluator.add, (evaluator.combine(sources[part], some) for part, some in plaintext.parts(evaluator))
             )

@@ -22,7 +22,7 @@ EvaluationKeys = Any
 
 
 class ClientEngine(Protocol):
-    """What the client computes with its secret key. ``concurrent``: several threads may use it at once."""
+    """The client's operations with its secret key. ``concurrent``: several threads may use it at once."""
 
     parameters: Parameters
     concurrent: bool
@@ -35,29 +35,29 @@ class ClientEngine(Protocol):
         """
         ...
 
-    def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
+    def encrypt(self, slots: Residues, sent: Integers | None = None) -> bytes:
         """Return one encrypted plaintext as bytes for the server.
 
         Args:
             slots: residues, shape (n,).
-            kept: ascending coefficients of the first polynomial that the message holds; None: all of them.
+            sent: ascending coefficients of the first polynomial that the message holds; None: all of them.
         """
         ...
 
-    def encrypt_all(self, slots: Residues, kept: Sequence[Integers] | None = None) -> list[bytes]:
+    def encrypt_all(self, slots: Residues, sent: Sequence[Integers] | None = None) -> list[bytes]:
         """Return what :meth:`encrypt` makes of each of several plaintexts.
 
         Args:
             slots: residues, shape (ciphertexts, n).
-            kept: of each message; None: all coefficients.
+            sent: coefficients that each message holds; None: all of them.
         """
         ...
 
-    def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
+    def decrypt(self, message: bytes, sent: Integers | None = None) -> Residues:
         """Decrypt one of the messages that :meth:`ServerEngine.reply_all` returned.
 
         Args:
-            kept: what the reply was made with. All other coefficients of the plaintext are then without meaning.
+            sent: coefficients that the reply holds. All others of the plaintext are then without meaning.
 
         Returns:
             slots, shape (n,).
@@ -67,12 +67,12 @@ class ClientEngine(Protocol):
         """
         ...
 
-    def decrypt_all(self, messages: Sequence[bytes], kept: Sequence[Integers] | None = None) -> Residues:
+    def decrypt_all(self, messages: Sequence[bytes], sent: Sequence[Integers] | None = None) -> Residues:
         """Return what :meth:`decrypt` makes of each of several replies: slots, shape (replies, n).
 
         Args:
             messages: the replies, at least one.
-            kept: what each was made with; None: all coefficients.
+            sent: coefficients that each holds; None: all of them.
 
         Raises:
             RuleError: the bytes of one are not such a ciphertext.
@@ -85,7 +85,7 @@ class ClientEngine(Protocol):
 
 
 class ServerEngine(Protocol):
-    """What the server computes on ciphertexts; ``counts`` adds up the operations by name."""
+    """The server's operations on ciphertexts; ``counts`` adds up the operations by name."""
 
     parameters: Parameters
     counts: Counter[str]
@@ -94,7 +94,7 @@ class ServerEngine(Protocol):
         """Check and load the client's public key and Galois keys.
 
         Args:
-            message: what :meth:`ClientEngine.public_keys` returned.
+            message: result of :meth:`ClientEngine.public_keys`.
             steps: the column steps that it was made with.
 
         Returns:
@@ -106,14 +106,14 @@ class ServerEngine(Protocol):
         ...
 
     def receive_all(
-        self, messages: Sequence[bytes], addends: Residues | None, kept: Sequence[Integers] | None = None
+        self, messages: Sequence[bytes], addends: Residues | None, sent: Sequence[Integers] | None = None
     ) -> Sequence[Ciphertext]:
         """Check and load ciphertexts from the client, and add the server's own share.
 
         Args:
-            messages: what :meth:`ClientEngine.encrypt` returned.
+            messages: results of :meth:`ClientEngine.encrypt`.
             addends: the share's slots, shape (ciphertexts, n); None for zeros.
-            kept: what each message was made with; the other coefficients of the first polynomials count as zero. None:
+            sent: coefficients that each message holds; the others of the first polynomials count as zero. None:
                 all coefficients are there.
 
         Returns:
@@ -155,7 +155,7 @@ class ServerEngine(Protocol):
         """Multiply ciphertexts slot-wise with plaintexts. Counted as "pmult".
 
         Args:
-            ciphertexts: as :meth:`receive_all` returned them.
+            ciphertexts: results of :meth:`receive_all`.
             factors: slots, shape (ciphertexts, n), none of them all zero.
 
         Returns:
@@ -168,17 +168,17 @@ class ServerEngine(Protocol):
         ciphertexts: Sequence[Ciphertext],
         addends: Residues,
         keys: EvaluationKeys,
-        kept: Sequence[Integers] | None = None,
+        sent: Sequence[Integers] | None = None,
     ) -> list[bytes]:
-        """Mask results, hide what they say of the weights, switch to a smaller modulus and serialise.
+        """Mask results, hide the weights in their noise, switch to a smaller modulus and serialise.
 
-        The modulus of a reply is the smallest that still decrypts. See :mod:`ring.sampling` for what hides a reply. How
-        wide it floods follows from the parameters alone (:func:`bfv.noise.flood_bits`); whether that hides the
+        The modulus of a reply is the smallest that still decrypts. :mod:`ring.sampling` has the noise of a reply. Its
+        width follows from the parameters alone (:func:`bfv.noise.flood_bits`); whether that hides the
         noise is checked before (:func:`bfv.noise.check_noise`). The ciphertexts may be overwritten.
 
         Args:
             addends: slots to add, shape (ciphertexts, n): minus the masks.
-            kept: ascending positions of the plaintext coefficients that the client needs of each result. A reply holds
+            sent: ascending positions of the plaintext coefficients that the client needs of each result. A reply holds
                 the second polynomial whole and of the first only these coefficients. None: all of them.
 
         Returns:

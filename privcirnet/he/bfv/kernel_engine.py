@@ -39,7 +39,7 @@ from privcirnet.he.rlwe.wire_bytes import check_keys_length
 from privcirnet.he.system.threads import count, each, ranges
 
 LIMITS = Limits(rotated=64, sums=128, products=1024)
-"""Of a layer's work in pieces: 25 MB of rotated inputs, 50 MB of sums and 200 MB of weights at n = 8192."""
+"""Limits on a layer's work in pieces: 25 MB of rotated inputs, 50 MB of sums and 200 MB of weights at n = 8192."""
 _CHUNKS = 4
 """Chunks of words in a task: long enough for a thread to be worth waking."""
 
@@ -75,7 +75,7 @@ class KernelServer:
 
     Args:
         parameters: n, q, t.
-        cache: for encoded weights; None: one without a limit.
+        cache: cache of encoded weights; None: one without a limit.
     """
 
     def __init__(self, parameters: Parameters, cache: WeightCache | None = None) -> None:
@@ -94,24 +94,24 @@ class KernelServer:
         elements, at = sorted(galois_element(step, n) for step in steps), data.seeded_size()
         check_keys_length(message, at + key_bytes(self.parameters) * len(elements))
         key = public_key(message[:at], data, self._ring)
-        found = switch_keys.load_all(self._chain, len(data.primes), message[at:], len(elements))
-        switches = KeySwitchingKeys(zip(elements, found, strict=True))
+        loaded = switch_keys.load_all(self._chain, len(data.primes), message[at:], len(elements))
+        switches = KeySwitchingKeys(zip(elements, loaded, strict=True))
         return ClientKeys(switches, key)
 
     def receive_all(
-        self, messages: Sequence[bytes], addends: Residues | None, kept: Sequence[Integers] | None = None
+        self, messages: Sequence[bytes], addends: Residues | None, sent: Sequence[Integers] | None = None
     ) -> list[KernelCiphertext]:
-        """The ciphertexts are in coefficient form."""
+        """Return the ciphertexts, in coefficient form."""
 
         def received(index: int, residues: Residues) -> KernelCiphertext:
             if addends is not None:
                 plaintexts.add(residues[0], addends[index], self._plain)
             return KernelCiphertext(residues, ntt=False)
 
-        return read(messages, self._modulus, received, kept)
+        return read(messages, self._modulus, received, sent)
 
     def encode_weights(self, circuit: LayerCircuit, slots: PlaintextSource, *, keep: bool = True) -> KernelWeights:
-        """Weights of one use are encoded where a circuit needs them."""
+        """Encode weights; those of one use are encoded where a circuit needs them."""
         present = each(lambda weight: not keep or bool(slots[weight].any()), range(len(slots)))
 
         def encode(target: Residues, numbers: Integers) -> None:
@@ -129,13 +129,13 @@ class KernelServer:
     def evaluate(
         self, circuit: LayerCircuit, weights: KernelWeights, inputs: Sequence[KernelCiphertext], keys: ClientKeys
     ) -> list[KernelCiphertext]:
-        found: list[KernelCiphertext] = []
+        outputs: list[KernelCiphertext] = []
         for segment in weights.segments:
             rotated = self._rotated(circuit.rotated[segment.rotated], inputs, keys)
             for block in segment.blocks:
-                found += self._outputs(circuit, block, self._sums(block, rotated, weights.cached), keys)
+                outputs += self._outputs(circuit, block, self._sums(block, rotated, weights.cached), keys)
         weights.cached.release()
-        return found
+        return outputs
 
     def multiply_all(self, ciphertexts: Sequence[KernelCiphertext], factors: Residues) -> list[KernelCiphertext]:
         self.counts["pmult"] += len(ciphertexts)
@@ -154,13 +154,13 @@ class KernelServer:
         ciphertexts: Sequence[KernelCiphertext],
         addends: Residues,
         keys: ClientKeys,
-        kept: Sequence[Integers] | None = None,
+        sent: Sequence[Integers] | None = None,
     ) -> list[bytes]:
-        """The ciphertexts are overwritten."""
+        """Return the replies; the ciphertexts are overwritten."""
 
         def finished(index: int) -> bytes:
-            found, places = ciphertexts[index], None if kept is None else kept[index]
-            values = found.residues if found.ntt else self._ring.values(found.residues)
+            ciphertext, places = ciphertexts[index], None if sent is None else sent[index]
+            values = ciphertext.residues if ciphertext.ntt else self._ring.values(ciphertext.residues)
             return reply.reply(values, keys.public, addends[index], self._form, places)
 
         return each(finished, range(len(ciphertexts)))
@@ -175,34 +175,34 @@ class KernelServer:
             places[source].append((place, step))
 
         def hoisted(source: int) -> Hoisted | None:
-            """What the turns of an input share, if there are any; the input itself is placed if it is needed too."""
+            """Return the digits that an input's turns share, if any; place the input itself if it is needed too."""
             residues, steps = inputs[source].residues, [step for _, step in places[source]]
             shared = self._hoisted(residues) if any(steps) else None
             for place, step in places[source]:
                 if not step:
-                    own, ready = (shared[0], True) if shared else (residues, inputs[source].ntt)
-                    self._ring.place(chunks, place, own if ready else self._ring.values(own))
+                    polynomials, ready = (shared[0], True) if shared else (residues, inputs[source].ntt)
+                    self._ring.place(chunks, place, polynomials if ready else self._ring.values(polynomials))
             return shared
 
         def rotate(task: tuple[Hoisted, int, int]) -> None:
             shared, place, step = task
             gadget.rotate(chunks, place, *shared, *self._turn(step, keys), self._ring)
 
-        found = zip(places.values(), each(hoisted, places), strict=True)
-        tasks = [(shared, place, step) for own, shared in found if shared for place, step in own if step]
+        pairs = zip(places.values(), each(hoisted, places), strict=True)
+        tasks = [(shared, place, step) for turns, shared in pairs if shared for place, step in turns if step]
         each(rotate, tasks)
         self.counts["rotate"] += len(tasks)
         return chunks
 
     def _hoisted(self, residues: Residues) -> Hoisted:
-        """What all rotations of a ciphertext (2, L, n) in coefficient form share."""
+        """Return the digits that all rotations of a ciphertext (2, L, n) in coefficient form share."""
         _, limbs, n = residues.shape
         values, digits = np.empty_like(residues), np.empty((limbs, limbs + 1, n), dtype=np.uint64)
         gadget.hoist(values, digits, residues, self._ring)
         return values, digits
 
     def _turn(self, step: int, keys: ClientKeys) -> tuple[Residues, Integers]:
-        """A rotation's key, and where values come from."""
+        """Return a rotation's key and its permutation of values."""
         element = galois_element(step, self._ring.degree)
         return keys.switches[element], self._chain.order(element)
 
@@ -228,8 +228,8 @@ class KernelServer:
     ) -> list[KernelCiphertext]:
         """Return a block's outputs: giant steps, their terms shared out where threads outnumber outputs, and folds."""
         start, numbers = block.sums.start, range(block.outputs.start, block.outputs.stop)
-        most = -(-count() // len(numbers))
-        shared = {index: shared_out(circuit.outputs[index], most) for index in numbers}
+        limit = -(-count() // len(numbers))
+        shared = {index: shared_out(circuit.outputs[index], limit) for index in numbers}
 
         def added(terms: Sequence[Pair]) -> Residues:
             return self._added([(sums[number - start], step) for number, step in terms], keys)
@@ -238,11 +238,11 @@ class KernelServer:
         totals = {index: self._together([next(parts) for _ in split]) for index, split in shared.items()}
 
         def output(index: int) -> KernelCiphertext:
-            found = totals[index]
+            total = totals[index]
             for step in circuit.folds[index]:
-                values = gadget.divided(found, self._ring)
-                found = self._added([(values, 0), (values, step)], keys)
-            return KernelCiphertext(found, ntt=True)
+                values = gadget.divided(total, self._ring)
+                total = self._added([(values, 0), (values, step)], keys)
+            return KernelCiphertext(total, ntt=True)
 
         folded = any(circuit.folds[index] for index in numbers)  # else there is nothing to share out
         done = each(output, numbers) if folded else [*map(output, numbers)]

@@ -11,10 +11,10 @@ from privcirnet.he.rlwe.wire_bytes import Message, WireFormat
 
 @dataclass(frozen=True)
 class ClientKeys:
-    """What a server computes with for one client.
+    """A client's keys on the server.
 
     Attributes:
-        switches: by name; of SEAL's, objects that hold several.
+        switches: switching keys by name; SEAL's objects hold several.
     """
 
     switches: KeySwitchingKeys
@@ -25,7 +25,7 @@ def public_key(message: Message, modulus: WireFormat, extended: RnsRing) -> Publ
     """Return a client's public key, checked: a seeded encryption of zero.
 
     Args:
-        modulus: of the data primes.
+        modulus: modulus of the data primes.
         extended: ring of the data primes and a special one.
 
     Raises:

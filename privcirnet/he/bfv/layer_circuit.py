@@ -1,4 +1,4 @@
-"""What an engine performs for a linear layer, as data: which ciphertexts are rotated, multiplied and added, in order.
+"""A linear layer's work as data: which ciphertexts are rotated, multiplied and added, in order.
 
 Maths: with x the ciphertexts that the client sent, w the plaintexts and rot_k the rotation of both slot rows to the
 left by k columns,
@@ -24,7 +24,7 @@ Pair = tuple[int, int]
 _WORD = 8
 
 _FORMAT = "kernel 1"
-"""Of encoded weights: to be changed with it."""
+"""Version of encoded weights' format: to be changed with it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class LayerCircuit:
         """Return the bytes of the plaintexts as a server keeps them: a word a slot for each prime but the last.
 
         Args:
-            coefficient_bits: of each prime; the last one serves rotations alone.
+            coefficient_bits: bits of each prime; the last one serves rotations alone.
 
         >>> circuit = LayerCircuit(((0, 0),), (((0, 0), (0, 1)),), (((0, 0),),), ((),), weights=2)
         >>> circuit.weight_bytes(8192, (54, 54, 53, 53))
@@ -109,7 +109,7 @@ class PlaintextSource(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, weight: int, /) -> Residues:
-        """Slots (n,) of a plaintext; all zero if it is not needed."""
+        """Return the slots (n,) of a plaintext; all zero if it is not needed."""
         ...
 
 
@@ -122,11 +122,11 @@ def multiplied(circuit: LayerCircuit, present: Sequence[bool]) -> list[bool]:
     >>> multiplied(LayerCircuit(((0, 0), (0, 1)), (((0, 0), (1, 1)), ((0, 2),)), ((), ()), ((), ()), 3), [False] * 3)
     [True, False, True]
     """
-    found = list(present)
+    nonzero = list(present)
     for terms in circuit.sums:
-        if not any(found[weight] for _, weight in terms):
-            found[terms[0][1]] = True
-    return found
+        if not any(nonzero[weight] for _, weight in terms):
+            nonzero[terms[0][1]] = True
+    return nonzero
 
 
 def fingerprint(slots: PlaintextSource, parameters: object) -> str:

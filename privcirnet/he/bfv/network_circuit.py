@@ -100,7 +100,7 @@ class NetworkCircuit:
 
     Attributes:
         steps: in order; each reads earlier values.
-        plaintexts: by number.
+        plaintexts: slots by the number of a plaintext.
         layers: name of the layer that each step belongs to.
     """
 
@@ -117,11 +117,11 @@ class NetworkCircuit:
         return frozenset(step.element for step in self.steps if isinstance(step, Rotate))
 
     def primes_of(self, top: int) -> list[int]:
-        """Return how many data primes each value has."""
-        found = [top] * self.inputs
+        """Return the number of data primes of each value."""
+        primes = [top] * self.inputs
         for step in self.steps:
-            found.append(step.primes if isinstance(step, ModSwitch) else found[sources_of(step)[0]])
-        return found
+            primes.append(step.primes if isinstance(step, ModSwitch) else primes[sources_of(step)[0]])
+        return primes
 
     def keys(self, top: int) -> dict[int, int]:
         """Return the switch keys that the server needs: the most data primes of what each of them switches.
@@ -132,12 +132,12 @@ class NetworkCircuit:
         Returns:
             by their names (:mod:`rlwe.key_names`), ascending.
         """
-        primes, found = self.primes_of(top), dict[int, int]()
+        primes, keys = self.primes_of(top), dict[int, int]()
         for step in self.steps:
             if isinstance(step, Rotate | SquareStep):
                 kind = step.element if isinstance(step, Rotate) else RELINEARIZATION
-                found[kind] = max(found.get(kind, 0), primes[step.source])
-        return dict(sorted(found.items()))
+                keys[kind] = max(keys.get(kind, 0), primes[step.source])
+        return dict(sorted(keys.items()))
 
     @property
     def counts(self) -> Counter[str]:
@@ -146,16 +146,16 @@ class NetworkCircuit:
 
     def counts_of(self, layer: str) -> Counter[str]:
         """Return the operations of one layer by name."""
-        own = (step for step, name in zip(self.steps, self.layers, strict=True) if name == layer)
-        return sum(map(_counts, own), Counter[str]())
+        steps = (step for step, name in zip(self.steps, self.layers, strict=True) if name == layer)
+        return sum(map(_counts, steps), Counter[str]())
 
     @property
     def levels(self) -> tuple[int, int]:
-        """The most plaintext products and the most squares on a way from an input to an output."""
+        """Return the most plaintext products and the most squares on a way from an input to an output."""
         deep = [(0, 0)] * self.inputs
         for step in self.steps:
-            found = [deep[source] for source in sources_of(step)]
-            products, squares = (max(column) for column in zip(*found, strict=True))
+            depths = [deep[source] for source in sources_of(step)]
+            products, squares = (max(column) for column in zip(*depths, strict=True))
             deep.append((products + isinstance(step, Combine), squares + isinstance(step, SquareStep)))
         return max(deep[output][0] for output in self.outputs), max(deep[output][1] for output in self.outputs)
 

@@ -1,4 +1,4 @@
-"""Noise: how much a layer's result has, and how much of the modulus is left after flooding.
+"""Noise of a layer's result, and the part of the modulus that is left after flooding.
 
 The model of rotated ciphertexts is the average-case one, with constants that were measured: after a rotation, one
 product with a dense plaintext and a rotation the noise is at most t 2^20 at n = 8192. It grows with n^1.5, with the
@@ -59,7 +59,7 @@ def noise_bits(ring_degree: int, plain_bits: int, products: int, lack: int = 0) 
 
     Args:
         plain_bits: bits of t.
-        lack: of the special prime, :func:`special_prime_lack`; 0 where nothing is rotated.
+        lack: bits that the special prime lacks, :func:`special_prime_lack`; 0 where nothing is rotated.
 
     Returns:
         log2 of the bound, rounded up.
@@ -128,7 +128,7 @@ def noise_budget(parameters: Parameters, noise: int) -> int:
 def fitting_plain_bits(coefficient_bits: tuple[int, ...], noise: int) -> int:
     """Return the most bits that t may have where the noise does not depend on t.
 
-    That is so for a coefficient encoding (papers/coefficients).
+    A coefficient encoding is such a case (papers/coefficients).
 
     Args:
         coefficient_bits: bits of each prime of q, the special prime last.
@@ -170,15 +170,15 @@ def check_noise(parameters: Parameters, noise: int, layer: str) -> None:
     Raises:
         RuleError: the predicted noise budget is under :data:`MIN_NOISE_BUDGET` bits.
     """
-    left = noise_budget(parameters, noise)
-    if left < MIN_NOISE_BUDGET:
+    budget = noise_budget(parameters, noise)
+    if budget < MIN_NOISE_BUDGET:
         raise RuleError(
             f"every layer must leave {MIN_NOISE_BUDGET} bits of noise budget",
-            got=f"{left} bits in layer {layer} with a {parameters.plain_bits}-bit plain modulus",
+            got=f"{budget} bits in layer {layer} with a {parameters.plain_bits}-bit plain modulus",
             remedy="use a smaller plain modulus or a larger ring degree",
         )
 
 
 def _spent(plain_bits: int, noise: int) -> int:
-    """Bits of q' that are not budget: t itself, the noise, the least flooding, its range."""
+    """Return the bits of q' that are not budget: t itself, the noise, the least flooding, its range."""
     return plain_bits + noise + FLOODING_BITS + _RANGE_BITS

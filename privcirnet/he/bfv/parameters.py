@@ -27,7 +27,7 @@ WIDE_COEFFICIENT_BITS = (48, 48, 48, 48, 49)
 
 NARROW_RING_DEGREE = 4096
 NARROW_COEFFICIENT_BITS = (48, 42, 16)
-"""For coefficient encodings (papers/coefficients), whose noise is small: 90 bits of data, because the special prime,
+"""Primes for coefficient encodings (papers/coefficients), whose noise is small: 90 bits of data. The special prime,
 which only public-key encryption uses where nothing is rotated, is the shortest that is 1 mod 2n and that the library
 accepts (40961). With flooding it carries plain moduli of up to 30 bits under a noise bound of 2^16; a reply keeps one
 prime, 6 bytes."""
@@ -55,13 +55,13 @@ class ParameterSet:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Checked BFV parameters.
+    """BFV parameters, checked.
 
     Attributes:
         ring_degree: n, slots of a ciphertext; a power of two.
         coefficient_bits: bits of each prime of q, the special prime (key switching) last.
         plain_modulus: t, prime, 1 mod 2n.
-        table: that security is judged by. Only benchmarks have another, and no program's description holds it.
+        table: table that security is judged by. Only benchmarks have another, and no program's description holds it.
 
     Raises:
         RuleError: not 128-bit secure, or t does not suit n and q.
@@ -90,7 +90,7 @@ class Parameters:
 
     @property
     def log_q(self) -> int:
-        """Bits of the whole modulus, special prime included: what security depends on."""
+        """Bits of the whole modulus, special prime included, which security depends on."""
         return sum(self.coefficient_bits)
 
     @property
@@ -109,10 +109,10 @@ def coefficient_primes(ring_degree: int, coefficient_bits: tuple[int, ...]) -> f
     Raises:
         RuleError: there are not that many primes of some size.
     """
-    found: frozenset[int] = frozenset()
+    primes: frozenset[int] = frozenset()
     for bits in coefficient_bits:
-        found |= {modular.largest_prime(bits, 2 * ring_degree, found)}
-    return found
+        primes |= {modular.largest_prime(bits, 2 * ring_degree, primes)}
+    return primes
 
 
 @lru_cache(maxsize=64)
@@ -145,7 +145,7 @@ def choose(
     Args:
         plain_bits: bits of t.
         coefficient_bits: bits of each prime of q, the special prime last.
-        table: that security is judged by.
+        table: name of the table that security is judged by.
 
     Raises:
         RuleError: there is no such prime, ``plain_bits`` is over 60, or (n, q) is not secure.

@@ -43,7 +43,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is in memory at a time, if the circuit can be cut."""
+    """Most numbers of items in memory at a time, if the circuit can be cut."""
 
     rotated: int
     sums: int
@@ -56,18 +56,18 @@ def schedule(circuit: LayerCircuit, present: Sequence[bool], limits: Limits) -> 
     A block has at least one output and a segment at least one block, whatever the limits are.
 
     Args:
-        circuit: whose outputs use inner sums, and inner sums rotated inputs, in ascending order.
+        circuit: circuit whose outputs use inner sums, and inner sums rotated inputs, in ascending order.
         present: whether each weight is not zero; products with zero are left out.
-        limits: on what is in memory at a time.
+        limits: limits on what is in memory at a time.
 
     Returns:
         segments in the order of the outputs.
     """
-    kept = np.array(present, dtype=bool)
+    nonzero = np.array(present, dtype=bool)
     flat = np.array([pair for pairs in circuit.sums for pair in pairs], dtype=np.int64).reshape(-1, 2)
     ends = np.array([0, *accumulate(map(len, circuit.sums))])
-    chosen = kept[flat[:, 1]]
-    flat, ends = flat[chosen], np.concatenate([[0], np.cumsum(chosen)])[ends]
+    needed = nonzero[flat[:, 1]]
+    flat, ends = flat[needed], np.concatenate([[0], np.cumsum(needed)])[ends]
     segments: list[Segment] = []
     for rotated, outputs in _segments(circuit, limits.rotated):
         blocks = [_block(circuit, part, flat, ends, rotated.start) for part in _blocks(circuit, outputs, limits)]
@@ -93,11 +93,11 @@ def _segments(circuit: LayerCircuit, most_rotated: int) -> Iterator[tuple[slice,
 def _blocks(circuit: LayerCircuit, outputs: slice, limits: Limits) -> Iterator[slice]:
     first, sums, products = outputs.start, 0, 0
     for output in range(outputs.start, outputs.stop):
-        own = [len(circuit.sums[number]) for number, _ in circuit.outputs[output]]
-        if first < output and (sums + len(own) > limits.sums or products + sum(own) > limits.products):
+        sizes = [len(circuit.sums[number]) for number, _ in circuit.outputs[output]]
+        if first < output and (sums + len(sizes) > limits.sums or products + sum(sizes) > limits.products):
             yield slice(first, output)
             first, sums, products = output, 0, 0
-        sums, products = sums + len(own), products + sum(own)
+        sums, products = sums + len(sizes), products + sum(sizes)
     yield slice(first, outputs.stop)
 
 
@@ -110,13 +110,13 @@ def _block(circuit: LayerCircuit, outputs: slice, flat: Integers, ends: Integers
     return OutputBlock(outputs, sums, Terms(pairs, ends[sums.start : sums.stop + 1] - ends[sums.start]))
 
 
-def shared_out(terms: Sequence[Pair], most: int) -> list[Sequence[Pair]]:
+def shared_out(terms: Sequence[Pair], limit: int) -> list[Sequence[Pair]]:
     """Return an output's terms in runs of like size, each with a rotation if there are several.
 
     Args:
         terms: (inner sum, column step) of each.
-        most: runs, at most.
+        limit: most runs.
     """
-    runs = max(1, min(most, sum(bool(step) for _, step in terms)))
+    runs = max(1, min(limit, sum(bool(step) for _, step in terms)))
     ordered = sorted(terms, key=lambda term: not term[1])
     return [ordered[first::runs] for first in range(runs)]

@@ -3,8 +3,8 @@
 The library saves and loads through file names only, so messages pass through one file in a private directory (in memory
 where the system has /dev/shm). Only ciphertexts and evaluation keys are ever written there, never a secret key.
 
-Randomness: of encryptions SEAL's generator, seeded by the operating system for every one. What hides a reply is made
-by the kernels.
+Randomness: SEAL's generator for encryptions, seeded by the operating system for every one. The noise of a reply comes
+from the kernels.
 """
 
 # The library has no type stubs; what its objects may be is checked at run time, by the library and by the tests.
@@ -38,7 +38,7 @@ from privcirnet.he.rlwe.switch_keys import KeySwitchingKeys
 
 
 class _Context:
-    """What both sides derive from the parameters."""
+    """Objects that both sides derive from the parameters."""
 
     def __init__(self, parameters: Parameters) -> None:
         n = parameters.ring_degree
@@ -61,10 +61,10 @@ class _Context:
         self.encoder = seal.BatchEncoder(self.seal)
         primes = tuple(m.value() for m in literal.coeff_modulus())
         self.replies = ReplyFormat.of(parameters, primes)
-        kept = len(self.replies.modulus.primes)
+        reply_primes = len(self.replies.modulus.primes)
         self.key_level = self._level(self.seal.key_parms_id(), primes)
         self.data_level = self._level(self.seal.first_parms_id(), primes[:-1])
-        self.reply_level = self._level(_parms_id_of(self.seal, kept), primes[:kept])
+        self.reply_level = self._level(_parms_id_of(self.seal, reply_primes), primes[:reply_primes])
 
     def _library_version(self) -> sealfile.Version:
         """Return SEAL's version, as it writes it."""
@@ -112,23 +112,23 @@ class TensealClient(SequentialClient):
 
     def keys(self, names: Collection[int]) -> bytes:
         """All are seeded, the public key first: an encryption of zero. Galois keys ascend by their elements."""
-        context, made, elements = self._context, list[Any](), _elements(names)
+        context, created, elements = self._context, list[Any](), _elements(names)
         if RELINEARIZATION in names:
-            made.append(self._keys.create_relin_keys())
+            created.append(self._keys.create_relin_keys())
         if elements:
-            made.append(self._keys.create_galois_keys(elements))
+            created.append(self._keys.create_galois_keys(elements))
         digits, public = len(context.data_level.primes), np.zeros(self.parameters.ring_degree, dtype=np.uint64)
-        compact = [sealfile.compact_keys(context.save(key), context.key_level, digits) for key in made]
+        compact = [sealfile.compact_keys(context.save(key), context.key_level, digits) for key in created]
         return b"".join([self.encrypt(public), *compact])
 
-    def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
-        """The ciphertext is seeded: one polynomial, whole or in part, and a seed."""
+    def encrypt(self, slots: Residues, sent: Integers | None = None) -> bytes:
+        """Return a seeded ciphertext: one polynomial, whole or in part, and a seed."""
         ciphertext = self._encryptor.encrypt_symmetric(self._context.encode(slots))
-        return sealfile.compact(self._context.save(ciphertext), self._context.data_level, kept)
+        return sealfile.compact(self._context.save(ciphertext), self._context.data_level, sent)
 
-    def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
-        """Coefficients of c0 that were not sent count as zero."""
-        payload = sealfile.expand_reply(message, self._context.reply_level, self._context.replies, kept)
+    def decrypt(self, message: bytes, sent: Integers | None = None) -> Residues:
+        """Decrypt a reply; coefficients of c0 that were not sent count as zero."""
+        payload = sealfile.expand_reply(message, self._context.reply_level, self._context.replies, sent)
         ciphertext = self._context.load(seal.Ciphertext(self._context.seal), payload)
         plaintext = seal.Plaintext()
         self._decryptor.decrypt(ciphertext, plaintext)
@@ -160,13 +160,16 @@ class TensealServer(SequentialServer):
     def load(self, message: bytes, names: Collection[int]) -> ClientKeys:
         level, context, elements = self._context.key_level, self._context, _elements(names)
         digits, relinearizes = len(context.data_level.primes), RELINEARIZATION in names
-        public, each = message_bytes(self.parameters, SEAL_SEED_BYTES)[0], key_bytes(self.parameters, SEAL_SEED_BYTES)
-        wire_bytes.check_keys_length(message, public + each * (relinearizes + len(elements)))
-        end = public + each * relinearizes
+        public, key_size = (
+            message_bytes(self.parameters, SEAL_SEED_BYTES)[0],
+            key_bytes(self.parameters, SEAL_SEED_BYTES),
+        )
+        wire_bytes.check_keys_length(message, public + key_size * (relinearizes + len(elements)))
+        end = public + key_size * relinearizes
         switches = KeySwitchingKeys()
         if relinearizes:
-            made = sealfile.expand_relinearization_key(message[public:end], level, digits)
-            switches[RELINEARIZATION] = context.load(seal.RelinKeys(), made)
+            payload = sealfile.expand_relinearization_key(message[public:end], level, digits)
+            switches[RELINEARIZATION] = context.load(seal.RelinKeys(), payload)
         if elements:
             galois = context.load(seal.GaloisKeys(), sealfile.expand_keys(message[end:], level, digits, elements))
             switches.update({element: galois for element in elements})
@@ -174,9 +177,9 @@ class TensealServer(SequentialServer):
         key = reply.PublicKey.build(self._ring, self._ring.values(zero))
         return ClientKeys(switches, key)
 
-    def receive(self, message: bytes, kept: Integers | None = None) -> Any:
+    def receive(self, message: bytes, sent: Integers | None = None) -> Any:
         """SEAL expands the seed."""
-        payload = sealfile.expand(message, self._context.data_level, kept, ntt=False)
+        payload = sealfile.expand(message, self._context.data_level, sent, ntt=False)
         return self._context.load(seal.Ciphertext(self._context.seal), payload)
 
     def encode(self, slots: Residues, primes: int = 0) -> Any:
@@ -191,7 +194,7 @@ class TensealServer(SequentialServer):
         return self._apply(self._evaluator.add_plain, ciphertext, plaintext)
 
     def turn(self, ciphertext: Any, element: int, keys: ClientKeys) -> Any:
-        """An automorphism and a key switch."""
+        """Apply an automorphism and a key switch."""
         key = keys.switches[element]
         self.counts["rotate"] += 1
         return self._apply(self._evaluator.apply_galois, ciphertext, element, key)
@@ -217,17 +220,17 @@ class TensealServer(SequentialServer):
         product = self._apply(self._evaluator.square, ciphertext)
         return self._apply(self._evaluator.relinearize, product, keys.switches[RELINEARIZATION])
 
-    def reply(self, ciphertext: Any, keys: ClientKeys, kept: Integers | None = None) -> bytes:
-        """An encryption of zero and flooding noise are added, then q is switched down."""
+    def reply(self, ciphertext: Any, keys: ClientKeys, sent: Integers | None = None) -> bytes:
+        """Add an encryption of zero and flooding noise, then switch q down."""
         level = self._context.reply_level
         hidden = self._hide(ciphertext, keys)
         switched = self._apply(self._evaluator.mod_switch_to, hidden, list(level.parms_id))
-        return sealfile.compact_reply(self._context.save(switched), level, self._context.replies, kept)
+        return sealfile.compact_reply(self._context.save(switched), level, self._context.replies, sent)
 
     def zero(self, keys: ClientKeys) -> Any:
-        """A fresh one with flooding noise (:mod:`bfv.kernels.reply`)."""
-        made = sealfile.addend(reply.hiding(keys.public, self._form), self._context.data_level)
-        return self._context.load(seal.Ciphertext(self._context.seal), made)
+        """Return a fresh encryption of zero with flooding noise (:mod:`bfv.kernels.reply`)."""
+        payload = sealfile.addend(reply.hiding(keys.public, self._form), self._context.data_level)
+        return self._context.load(seal.Ciphertext(self._context.seal), payload)
 
     def _hide(self, ciphertext: Any, keys: ClientKeys) -> Any:
         return self._apply(self._evaluator.add, ciphertext, self.zero(keys))

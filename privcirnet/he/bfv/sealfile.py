@@ -53,7 +53,7 @@ def unwrap(file: bytes) -> bytes:
     """Return the payload of a SEAL file.
 
     Args:
-        file: that this process wrote, compressed or not.
+        file: bytes that this process wrote, compressed or not.
     """
     compression = _HEADER.unpack_from(file)[4]
     payload = file[_HEADER_SIZE:]
@@ -70,34 +70,34 @@ def wrap(payload: bytes, version: Version) -> bytes:
     return _HEADER.pack(_MAGIC, _HEADER_SIZE, *version, 0, 0, _HEADER_SIZE + len(payload)) + payload
 
 
-def compact(payload: bytes, level: Level, kept: Integers | None = None) -> bytes:
+def compact(payload: bytes, level: Level, sent: Integers | None = None) -> bytes:
     """Return the compact bytes of a seeded ciphertext.
 
     Args:
-        kept: ascending coefficients of c0 that the bytes hold; None: all of them.
+        sent: ascending coefficients of c0 that the bytes hold; None: all of them.
     """
     (c0,), seed = _words(payload, level)
-    return wire_bytes.pack(c0 if kept is None else c0[:, kept], level.widths) + seed
+    return wire_bytes.pack(c0 if sent is None else c0[:, sent], level.widths) + seed
 
 
-def compact_reply(payload: bytes, level: Level, replies: ReplyFormat, kept: Integers | None = None) -> bytes:
+def compact_reply(payload: bytes, level: Level, replies: ReplyFormat, sent: Integers | None = None) -> bytes:
     """Return the bytes of a full ciphertext, rounded (:mod:`bfv.rounding`).
 
     Args:
-        kept: ascending coefficients of c0 that the bytes hold; None: all of them.
+        sent: ascending coefficients of c0 that the bytes hold; None: all of them.
     """
     c0, c1 = polynomials(payload, level)
-    halves = (c0 if kept is None else c0[:, kept]), c1
+    halves = (c0 if sent is None else c0[:, sent]), c1
     forms = [rounding.rounding_tables(level.primes, bits) for bits in replies.bits]
-    return b"".join(rounding.pack(*each) for each in zip(halves, forms, strict=True))
+    return b"".join(rounding.pack(*pair) for pair in zip(halves, forms, strict=True))
 
 
-def expand(message: bytes, level: Level, kept: Integers | None = None, *, ntt: bool) -> bytes:
+def expand(message: bytes, level: Level, sent: Integers | None = None, *, ntt: bool) -> bytes:
     """Check compact bytes and make the payload of SEAL's file for their ciphertext, seeded.
 
     Args:
         message: compact bytes.
-        kept: ascending coefficients of c0 that the bytes hold; the others become zero. None: all of them.
+        sent: ascending coefficients of c0 that the bytes hold; the others become zero. None: all of them.
         ntt: whether the ciphertext is in NTT form.
 
     Returns:
@@ -106,20 +106,20 @@ def expand(message: bytes, level: Level, kept: Integers | None = None, *, ntt: b
     Raises:
         RuleError: the length is wrong, or a residue is not under its prime.
     """
-    places = slice(None) if kept is None else kept
-    end = level.coefficients_size(level.ring_degree if kept is None else len(kept))
+    places = slice(None) if sent is None else sent
+    end = level.coefficients_size(level.ring_degree if sent is None else len(sent))
     check_length(message, end + SEAL_SEED_BYTES)
     words = np.zeros((1, len(level.primes), level.ring_degree), dtype=np.uint64)
     words[0][:, places] = wire_bytes.unpack(message[:end], level.primes, level.widths)
     return _payload(words, level, message[end:], ntt=ntt)
 
 
-def expand_reply(message: bytes, level: Level, replies: ReplyFormat, kept: Integers | None = None) -> bytes:
+def expand_reply(message: bytes, level: Level, replies: ReplyFormat, sent: Integers | None = None) -> bytes:
     """Check a reply and make the payload of SEAL's file for its ciphertext.
 
     Args:
-        message: of :func:`compact_reply`.
-        kept: ascending coefficients of c0 that the bytes hold; the others become zero. None: all of them.
+        message: result of :func:`compact_reply`.
+        sent: ascending coefficients of c0 that the bytes hold; the others become zero. None: all of them.
 
     Returns:
         the payload.
@@ -127,8 +127,8 @@ def expand_reply(message: bytes, level: Level, replies: ReplyFormat, kept: Integ
     Raises:
         RuleError: the length is wrong.
     """
-    n, places = level.ring_degree, slice(None) if kept is None else kept
-    count = n if kept is None else len(kept)
+    n, places = level.ring_degree, slice(None) if sent is None else sent
+    count = n if sent is None else len(sent)
     first, second = replies.cut(message, count)
     words = np.zeros((2, len(level.primes), n), dtype=np.uint64)
     words[0][:, places] = rounding.unpack(first, rounding.rounding_tables(level.primes, replies.bits.first), count)
@@ -146,13 +146,13 @@ def addend(polynomials: Residues, level: Level) -> bytes:
 
     Args:
         polynomials: residues, shape (2, primes, n).
-        level: of the ciphertext that it will be added to.
+        level: level of the ciphertext that it will be added to.
     """
     return _payload(polynomials, level, b"", ntt=False)
 
 
 def _words(payload: bytes, level: Level) -> tuple[Residues, bytes]:
-    """Residues (polynomial, prime, coefficient) of a ciphertext's payload, and its seed if there is one."""
+    """Return the residues (polynomial, prime, coefficient) of a ciphertext's payload, and its seed if there is one."""
     prime_words = len(level.primes) * level.ring_degree
     rest = payload[_CIPHERTEXT.size + _HEADER_SIZE + _WORD.size :]
     seeded = len(rest) == 8 * prime_words + _SEED_FILE_SIZE
@@ -174,8 +174,8 @@ def compact_keys(payload: bytes, level: Level, digits: int) -> bytes:
     """Return the compact bytes of Galois keys, in the order of their elements, or of a relinearisation key.
 
     Args:
-        level: of keys: all primes.
-        digits: of each key, one for each data prime.
+        level: level of keys: all primes.
+        digits: number of digits of each key, one for each data prime.
     """
     position = 4 * 8 + 8
     pieces: list[bytes] = []
@@ -196,8 +196,8 @@ def expand_keys(message: bytes, level: Level, digits: int, elements: list[int]) 
 
     Args:
         message: compact bytes.
-        level: of keys: all primes.
-        digits: of each key, one for each data prime.
+        level: level of keys: all primes.
+        digits: number of digits of each key, one for each data prime.
 
     Returns:
         the payload.
@@ -213,8 +213,8 @@ def expand_relinearization_key(message: bytes, level: Level, digits: int) -> byt
 
     Args:
         message: compact bytes.
-        level: of keys: all primes.
-        digits: of the key, one for each data prime.
+        level: level of keys: all primes.
+        digits: number of digits of the key, one for each data prime.
 
     Returns:
         the payload.

@@ -43,10 +43,10 @@ class SequentialClient(ABC):
         """
 
     @abstractmethod
-    def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes: ...
+    def encrypt(self, slots: Residues, sent: Integers | None = None) -> bytes: ...
 
     @abstractmethod
-    def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues: ...
+    def decrypt(self, message: bytes, sent: Integers | None = None) -> Residues: ...
 
     @abstractmethod
     def close(self) -> None: ...
@@ -54,11 +54,11 @@ class SequentialClient(ABC):
     def public_keys(self, steps: Collection[int]) -> bytes:
         return self.keys([galois_element(step, self.parameters.ring_degree) for step in steps])
 
-    def encrypt_all(self, slots: Residues, kept: Sequence[Integers] | None = None) -> list[bytes]:
-        return [self.encrypt(*one) for one in zip(slots, kept or [None] * len(slots), strict=True)]
+    def encrypt_all(self, slots: Residues, sent: Sequence[Integers] | None = None) -> list[bytes]:
+        return [self.encrypt(*pair) for pair in zip(slots, sent or [None] * len(slots), strict=True)]
 
-    def decrypt_all(self, messages: Sequence[bytes], kept: Sequence[Integers] | None = None) -> Residues:
-        return np.stack([self.decrypt(*one) for one in zip(messages, kept or [None] * len(messages), strict=True)])
+    def decrypt_all(self, messages: Sequence[bytes], sent: Sequence[Integers] | None = None) -> Residues:
+        return np.stack([self.decrypt(*pair) for pair in zip(messages, sent or [None] * len(messages), strict=True)])
 
 
 class PlainWeights(NamedTuple):
@@ -86,15 +86,15 @@ class SequentialServer(Evaluator, ABC):
         """Return a client's keys, checked.
 
         Args:
-            message: from :meth:`SequentialClient.keys`.
-            names: that it was made with.
+            message: result of :meth:`SequentialClient.keys`.
+            names: names of the keys.
 
         Raises:
             RuleError: the bytes are not such keys.
         """
 
     @abstractmethod
-    def receive(self, message: bytes, kept: Integers | None = None) -> Any:
+    def receive(self, message: bytes, sent: Integers | None = None) -> Any:
         """Return one ciphertext from the client, checked, in coefficient form.
 
         Raises:
@@ -129,14 +129,14 @@ class SequentialServer(Evaluator, ABC):
         """Return an encryption of zero."""
 
     @abstractmethod
-    def reply(self, ciphertext: Any, keys: Any, kept: Integers | None = None) -> bytes:
+    def reply(self, ciphertext: Any, keys: Any, sent: Integers | None = None) -> bytes:
         """Return the reply of one ciphertext that is masked."""
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> Any:
         return self.load(message, [galois_element(step, self.parameters.ring_degree) for step in steps])
 
     def encode_factors(self, slots: Sequence[Residues], primes: int, *, extended: bool) -> list[Any]:
-        return [self.encode_factor(own) for own in slots]
+        return [self.encode_factor(values) for values in slots]
 
     def combine(self, ciphertexts: Sequence[Any], factors: Sequence[Any]) -> Any:
         return self.from_ntt(reduce(self.add, map(self.multiply, ciphertexts, factors)))
@@ -144,13 +144,13 @@ class SequentialServer(Evaluator, ABC):
     def reduce(self, ciphertext: Any, primes: int) -> Any:
         return ciphertext
 
-    def answer(self, ciphertext: Any, addend: Residues, keys: Any, kept: Integers | None = None) -> bytes:
-        return self.reply(self.add_plain(ciphertext, self.encode(addend)), keys, kept)
+    def answer(self, ciphertext: Any, addend: Residues, keys: Any, sent: Integers | None = None) -> bytes:
+        return self.reply(self.add_plain(ciphertext, self.encode(addend)), keys, sent)
 
     def receive_all(
-        self, messages: Sequence[bytes], addends: Residues | None, kept: Sequence[Integers] | None = None
+        self, messages: Sequence[bytes], addends: Residues | None, sent: Sequence[Integers] | None = None
     ) -> list[Any]:
-        places = kept or [None] * len(messages)
+        places = sent or [None] * len(messages)
         received = [self.receive(message, place) for message, place in zip(messages, places, strict=True)]
         if addends is None:
             return received
@@ -158,13 +158,13 @@ class SequentialServer(Evaluator, ABC):
 
     def encode_weights(self, circuit: LayerCircuit, slots: PlaintextSource, *, keep: bool = True) -> PlainWeights:
         plain = (slots[weight] for weight in range(len(slots)))
-        made = [self.encode_factor(values) if values.any() else None for values in plain]
-        found = as_steps(circuit, [factor is not None for factor in made], self.parameters.ring_degree)
+        encoded = [self.encode_factor(values) if values.any() else None for values in plain]
+        steps = as_steps(circuit, [factor is not None for factor in encoded], self.parameters.ring_degree)
 
         def factors(step: CircuitStep) -> Factors | None:
-            return Factors.encoded([made[weight] for _, weight in step.terms]) if isinstance(step, Combine) else None
+            return Factors.encoded([encoded[weight] for _, weight in step.terms]) if isinstance(step, Combine) else None
 
-        return PlainWeights(found, [*map(factors, found.steps)])
+        return PlainWeights(steps, [*map(factors, steps.steps)])
 
     def evaluate(self, circuit: LayerCircuit, weights: PlainWeights, inputs: Sequence[Any], keys: Any) -> list[Any]:
         zeros = [self.zero(keys)] if len(inputs) in weights.circuit.outputs else []
@@ -174,7 +174,7 @@ class SequentialServer(Evaluator, ABC):
         return [self.multiply(c, self.encode(slots)) for c, slots in zip(ciphertexts, factors, strict=True)]
 
     def reply_all(
-        self, ciphertexts: Sequence[Any], addends: Residues, keys: Any, kept: Sequence[Integers] | None = None
+        self, ciphertexts: Sequence[Any], addends: Residues, keys: Any, sent: Sequence[Integers] | None = None
     ) -> list[bytes]:
-        each = zip(ciphertexts, addends, kept or [None] * len(ciphertexts), strict=True)
-        return [self.answer(c, addend, keys, place) for c, addend, place in each]
+        triples = zip(ciphertexts, addends, sent or [None] * len(ciphertexts), strict=True)
+        return [self.answer(c, addend, keys, place) for c, addend, place in triples]

@@ -14,14 +14,14 @@ SEAL_SEED_BYTES = 64
 FIRST_MARGIN, SECOND_MARGIN = 5, 10
 """Bits over those of t that the coefficients of a reply's two polynomials have.
 
-What rounding takes from the second meets the secret key: it has a standard deviation of sqrt(n / 18), 21 at n = 8192
-and 30 at 16384, and decrypts under 2^9, of which flooding and the first polynomial's rounding leave 13 deviations.
+Rounding errors of the second polynomial meet the secret key: their standard deviation is sqrt(n / 18), 21 at n = 8192
+and 30 at 16384, and decrypt under 2^9, of which flooding and the first polynomial's rounding leave 13 deviations.
 Where the primes that are left have hardly more bits, their own switch takes as much again: 9 deviations are left, and
 13 at n = 8192."""
 
 
 def reply_primes(coefficient_bits: tuple[int, ...], plain_bits: int) -> int:
-    """Return how many data primes a reply keeps: the fewest that leave room for the switch's own rounding noise.
+    """Return the number of data primes that a reply keeps: the fewest with room for the switch's rounding noise.
 
     Args:
         coefficient_bits: bits of each prime of q, the special prime last.
@@ -38,20 +38,20 @@ class ReplyBits(NamedTuple):
     """Bits of a coefficient of a reply's polynomials c0 and c1.
 
     Attributes:
-        first: of c0.
-        second: of c1.
+        first: bits of c0.
+        second: bits of c1.
     """
 
     first: int
     second: int
 
-    def octets(self, ring_degree: int, kept: int) -> int:
+    def octets(self, ring_degree: int, count: int) -> int:
         """Return the bytes of a reply; each polynomial ends with a whole one.
 
         Args:
-            kept: coefficients of c0 that are sent.
+            count: coefficients of c0 that are sent.
         """
-        return -(-kept * self.first // 8) - (-ring_degree * self.second // 8)
+        return -(-count * self.first // 8) - (-ring_degree * self.second // 8)
 
 
 def reply_bits(coefficient_bits: tuple[int, ...], plain_bits: int) -> ReplyBits:
@@ -64,8 +64,8 @@ def reply_bits(coefficient_bits: tuple[int, ...], plain_bits: int) -> ReplyBits:
     >>> reply_bits((48, 48, 48, 48, 49), 55), reply_bits((54, 54, 53, 53), 44)
     (ReplyBits(first=60, second=65), ReplyBits(first=49, second=54))
     """
-    most = sum(coefficient_bits[: reply_primes(coefficient_bits, plain_bits)])
-    return ReplyBits(min(plain_bits + FIRST_MARGIN, most), min(plain_bits + SECOND_MARGIN, most))
+    total = sum(coefficient_bits[: reply_primes(coefficient_bits, plain_bits)])
+    return ReplyBits(min(plain_bits + FIRST_MARGIN, total), min(plain_bits + SECOND_MARGIN, total))
 
 
 def message_bytes(parameters: Parameters, seed: int = SEED_BYTES) -> tuple[int, int]:

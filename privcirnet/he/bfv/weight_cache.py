@@ -32,12 +32,12 @@ _AT_ONCE = 256
 
 @dataclass
 class WeightCache:
-    """What all layers of a server share.
+    """Encoded weights' memory, which all layers of a server share.
 
     Attributes:
         limit: bytes of encoded weights that may stay in memory; None: all of them.
-        folder: for files; None: none are written.
-        taken: bytes that layers have been given so far.
+        folder: folder for files; None: none are written.
+        taken: bytes that layers have so far.
     """
 
     limit: int | None = None
@@ -51,7 +51,7 @@ class WeightCache:
 
         Args:
             gigabytes: limit on memory, in 10^9 bytes.
-            folder: for files; "" for none.
+            folder: folder for files; "" for none.
         """
         return cls(int(1e9 * gigabytes), Path(folder) if folder else None)
 
@@ -73,8 +73,8 @@ class WeightCache:
         """Return a layer's weights, encoded as far as they stay.
 
         Args:
-            shape: of all weights, (weights, L, n).
-            encode: writes weights by number.
+            shape: shape of all weights, (weights, L, n).
+            encode: function that writes weights by number.
             fingerprint: a checksum of all that they are made of; only asked for with a folder.
 
         Raises:
@@ -86,9 +86,9 @@ class WeightCache:
             return CachedWeights(
                 np.asarray(mapped), shape, encode, cast(Any, mapped)._mmap if stay < shape[0] else None
             )
-        kept = np.empty((stay, *shape[1:]), dtype=np.uint64)
-        encode(kept, np.arange(stay))
-        return CachedWeights(kept, shape, encode)
+        weights = np.empty((stay, *shape[1:]), dtype=np.uint64)
+        encode(weights, np.arange(stay))
+        return CachedWeights(weights, shape, encode)
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ class CachedWeights:
     """A layer's weights, as far as the cache holds them.
 
     Attributes:
-        kept: the first of them, or all of them in a file.
-        shape: of all of them, (weights, L, n).
-        mapping: of a file that may not stay in memory.
+        kept: first weights, or all of them in a file.
+        shape: shape of all of them, (weights, L, n).
+        mapping: mapping of a file that may not stay in memory.
     """
 
     kept: Residues
@@ -118,11 +118,11 @@ class CachedWeights:
         """
         if end <= len(self.kept):
             return self.kept, 0
-        made = np.empty((end - first, *self.shape[1:]), dtype=np.uint64)
-        own = max(len(self.kept) - first, 0)
-        made[:own] = self.kept[first : first + own]
-        self.encode(made[own:], np.arange(first + own, end))
-        return made, first
+        weights = np.empty((end - first, *self.shape[1:]), dtype=np.uint64)
+        cached = max(len(self.kept) - first, 0)
+        weights[:cached] = self.kept[first : first + cached]
+        self.encode(weights[cached:], np.arange(first + cached, end))
+        return weights, first
 
     def release(self) -> None:
         """Give back what may not stay in memory: the pages of a file."""
@@ -134,9 +134,9 @@ def _file(path: Path, shape: tuple[int, int, int], encode: Encode) -> Residues:
     """Return the mapped file; it is written first, under another name, if it is missing or of another shape."""
     try:
         private_folder(path.parent)
-        found = np.load(path, mmap_mode="c") if path.exists() else None
-        if found is not None and (found.shape, found.dtype) == (shape, np.dtype(np.uint64)):
-            return found
+        stored = np.load(path, mmap_mode="c") if path.exists() else None
+        if stored is not None and (stored.shape, stored.dtype) == (shape, np.dtype(np.uint64)):
+            return stored
     except RuleError:
         raise
     except (ValueError, EOFError, OSError):
@@ -144,12 +144,12 @@ def _file(path: Path, shape: tuple[int, int, int], encode: Encode) -> Residues:
     draft = path.with_suffix(f".{os.getpid()}.tmp")
     try:
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
-        made = np.lib.format.open_memmap(draft, mode="w+", dtype=np.uint64, shape=shape)
+        mapped = np.lib.format.open_memmap(draft, mode="w+", dtype=np.uint64, shape=shape)
         for first in range(0, shape[0], _AT_ONCE):
             some = np.empty((min(_AT_ONCE, shape[0] - first), *shape[1:]), dtype=np.uint64)
             encode(some, np.arange(first, first + len(some)))
-            made[first : first + len(some)] = some
-        made.flush()
+            mapped[first : first + len(some)] = some
+        mapped.flush()
         os.replace(draft, path)
     except OSError as problem:
         with suppress(OSError):

@@ -22,10 +22,10 @@ class Factors:
 
     Attributes:
         plaintexts: all of them.
-        primes: data primes of what they meet.
+        primes: data primes of the ciphertexts that they multiply.
         extended: whether they have the special primes' rows.
-        kept: how many are held encoded, the first ones.
-        held: these; None for none.
+        kept: number of them that are held encoded, the first ones.
+        held: encoded plaintexts; None for none.
     """
 
     plaintexts: tuple[Plaintext, ...] = field(repr=False)
@@ -41,14 +41,14 @@ class Factors:
         """Return plaintexts, encoded as far as there is room.
 
         Args:
-            primes: data primes of what they meet.
+            primes: data primes of the ciphertexts that they multiply.
             extended: whether they have the special primes' rows.
-            cache: what all sums share.
+            cache: cache that all sums share.
         """
         rows = primes + extended * evaluator.special
-        kept = cache.take(len(plaintexts), 8 * rows * evaluator.parameters.ring_degree)
-        made = _encoded(plaintexts[:kept], primes, extended, evaluator) if kept else None
-        return cls(plaintexts, primes, extended, kept, made)
+        count = cache.take(len(plaintexts), 8 * rows * evaluator.parameters.ring_degree)
+        encoded = _encoded(plaintexts[:count], primes, extended, evaluator) if count else None
+        return cls(plaintexts, primes, extended, count, encoded)
 
     @classmethod
     def encoded(cls, encoded: Sequence[Any]) -> "Factors":
@@ -59,13 +59,13 @@ class Factors:
         """Yield portions of the sum and their encoded plaintexts.
 
         Args:
-            evaluator: for the same plain modulus.
+            evaluator: evaluator for the same plain modulus.
         """
         if self.kept:
             yield slice(0, self.kept), self.held
         for first in range(self.kept, len(self.plaintexts), _AT_ONCE):
-            own = slice(first, first + _AT_ONCE)
-            yield own, _encoded(self.plaintexts[own], self.primes, self.extended, evaluator)
+            part = slice(first, first + _AT_ONCE)
+            yield part, _encoded(self.plaintexts[part], self.primes, self.extended, evaluator)
 
 
 def encode(circuit: NetworkCircuit, evaluator: Evaluator, top: int, cache: WeightCache | None = None) -> list[Any]:
@@ -73,20 +73,20 @@ def encode(circuit: NetworkCircuit, evaluator: Evaluator, top: int, cache: Weigh
 
     Args:
         top: data primes of a request.
-        cache: how many factors of products stay encoded; None: all of them.
+        cache: cache that limits how many factors stay encoded; None: all of them.
     """
     t, primes, cache = evaluator.parameters.plain_modulus, circuit.primes_of(top), cache or WeightCache()
-    found: list[Any] = []
+    encoded: list[Any] = []
     for step in circuit.steps:
         match step:
             case Combine(terms, extended):
                 plaintexts = tuple(circuit.plaintexts[plaintext] for _, plaintext in terms)
-                found.append(Factors.of(plaintexts, primes[terms[0][0]], extended, evaluator, cache))
+                encoded.append(Factors.of(plaintexts, primes[terms[0][0]], extended, evaluator, cache))
             case AddPlain(source, plaintext):
-                found.append(evaluator.encode(circuit.plaintexts[plaintext](t), primes[source]))
+                encoded.append(evaluator.encode(circuit.plaintexts[plaintext](t), primes[source]))
             case _:
-                found.append(None)
-    return found
+                encoded.append(None)
+    return encoded
 
 
 def _encoded(plaintexts: tuple[Plaintext, ...], primes: int, extended: bool, evaluator: Evaluator) -> Any:

@@ -1,4 +1,4 @@
-"""Where a network is bootstrapped, and at which level each part begins.
+"""Places of bootstrappings in a network, and the level at which each part begins.
 
 A sum can be bootstrapped if nothing behind it reads what is before it: at the end of a residual block, not within. From
 one such sum to the next a number of levels is needed: one for a square, a convolution or a square that is added, two
@@ -29,18 +29,18 @@ class Placement:
 
 
 def bootstrap_placement(network: CkksNetwork, spare: int, floor: int) -> Placement:
-    """Return where a network is bootstrapped, as seldom and as late as can be.
+    """Return the places where a network is bootstrapped, as few and as late as can be.
 
     Args:
         spare: levels of a bootstrapped value beyond those that its next bootstrapping begins with.
     """
     parts = _Parts(network, spare, floor)
-    found = parts.best(IMAGE, False)
-    if not found:
+    stretches = parts.best(IMAGE, False)
+    if not stretches:
         name, count = parts.longest()
         rule, remedy = f"a part of a network must take at most {spare} levels", "use more spare levels"
         raise RuleError(rule, got=f"{count} up to {name!r}", remedy=remedy)
-    (_, image, _), *later = found
+    (_, image, _), *later = stretches
     bootstrapped = {place: level for place, level, _ in later}
     return Placement(image, bootstrapped, frozenset(place for place, _, early in later if early))
 
@@ -72,14 +72,14 @@ class _Parts:
         last = len(self._network.nodes) - 1
         if (end := _levels(self._network, start, last, early) + _CLASSIFIER) <= self._spare + self._floor:
             return [(start, end, early)]
-        found: list[list[_Part]] = []
+        options: list[list[_Part]] = []
         for cut in self._cuts:
             if cut <= start or cut == last or (count := _levels(self._network, start, cut, early)) > self._spare:
                 continue
-            begun = self._network.strided(cut) and count < self._spare
-            if rest := self.best(cut, begun):
-                found.append([(start, self._floor + count + begun, early), *rest])
-        return min(found, key=lambda parts: (len(parts), sum(level for _, level, _ in parts)), default=None)
+            is_early = self._network.strided(cut) and count < self._spare
+            if rest := self.best(cut, is_early):
+                options.append([(start, self._floor + count + is_early, early), *rest])
+        return min(options, key=lambda parts: (len(parts), sum(level for _, level, _ in parts)), default=None)
 
 
 def _count(named: tuple[str, int]) -> int:
@@ -92,7 +92,7 @@ def _is_cut(network: CkksNetwork, place: int) -> bool:
 
 
 def _levels(network: CkksNetwork, start: int, end: int, early: bool) -> int:
-    """Levels from one sum, or the image, to another."""
+    """Return the levels from one sum, or the image, to another."""
     sums, squares = {start: 0}, dict[int, int]()
     for place in range(start, end + 1):
         if place > start:

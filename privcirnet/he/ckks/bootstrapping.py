@@ -18,7 +18,7 @@ so that one of n is over K with probability 2 n exp(-K^2 / (2 variance)) at most
 
 Error: sin x - x is x^3 / 6 of x = 2 pi S_0 m / q_0, so values are made small first, by StoC: |x| <= 1 / (2 gain), where
 the gain is that of the chain's upper levels (:mod:`ckks.parameters`), which the last doubling leaves. It takes
-no level. What a ciphertext's own error becomes: w is near -1 where x is near 0, and an error of 2 w there grows by 2 pi
+no level. A ciphertext's own error grows: w is near -1 where x is near 0, and an error of 2 w there grows by 2 pi
 R^2 gain. It is the largest part of the result's error, at n = 1024 that of the interpolation is.
 """
 
@@ -40,9 +40,9 @@ from privcirnet.he.ckks.parameters import CkksParameters
 V = TypeVar("V")
 
 _INTERPOLATION_BITS, _MARGIN = 38, 2.0**-8
-"""The interpolation's error is under 2^-38 with angles doubled; how far x may be from an integer."""
+"""Bits of the interpolation's error, 2^-38 with angles doubled; the most that x may be away from an integer."""
 ROOM = 1.0 + 2.0**-10
-"""Of a bound, for errors."""
+"""Factor of a bound that leaves room for errors."""
 _GIANT = 5.0
 """Baby steps in the time of a giant step, measured at n = 65536."""
 
@@ -64,17 +64,17 @@ def parameters_for(ring_degree: int = 65536, spare: int = 5) -> CkksParameters:
 
 def weighed(maps: Sequence[LinearMap]) -> list[LinearMap]:
     """Return maps whose baby and giant steps are chosen by their time at n = 65536."""
-    return [replace(each, giant=_GIANT) for each in maps]
+    return [replace(linear, giant=_GIANT) for linear in maps]
 
 
 @dataclass(frozen=True)
 class Bootstrapping:
-    """How values are refreshed whose slots have real and imaginary parts in [-1, 1].
+    """Refreshing of values whose slots have real and imaginary parts in [-1, 1].
 
     Attributes:
         parameters: CKKS, whose upper levels are CtoS's and EvalMod's.
         failure_bits: a bootstrapping goes wrong with probability 2^-failure_bits at most.
-        degree: of the interpolation, 2^k - 1.
+        degree: degree of the interpolation, 2^k - 1.
 
     Raises:
         RuleError: the parameters have more or fewer upper levels than it takes.
@@ -131,12 +131,12 @@ class Bootstrapping:
 
     @property
     def gain(self) -> float:
-        """What the last product is multiplied by."""
+        """Factor of the last product."""
         return self.parameters.gain(self.parameters.levels - self.levels + 1)
 
     @property
     def shrink(self) -> float:
-        """What values are multiplied by before they are raised."""
+        """Factor of values before they are raised."""
         return self.parameters.data_primes[0] / self.parameters.scales[0] / (4 * math.pi * self.gain)
 
     @cached_property
@@ -163,7 +163,7 @@ class Bootstrapping:
         """Return a value with new levels.
 
         Args:
-            value: of at least ``to_coefficients`` levels.
+            value: value of at least ``to_coefficients`` levels.
         """
         return _joined(machine, *self.both(machine, value))
 
@@ -182,8 +182,8 @@ class Bootstrapping:
             value: in coefficient encoding, times ``shrink``.
         """
         name = machine.layer.removesuffix(" StoC")
-        value, other = self._raised(machine, value, name)
-        both = machine.add(value, other), machine.times_i(machine.subtract(other, value))
+        value, conjugate = self._raised(machine, value, name)
+        both = machine.add(value, conjugate), machine.times_i(machine.subtract(conjugate, value))
         real, imaginary = (self._sine(machine, part) for part in both)
         machine.layer = name
         return real, imaginary
@@ -192,7 +192,7 @@ class Bootstrapping:
         """Return the real and the imaginary parts of a value's slots, with new levels.
 
         Args:
-            value: of at least ``to_coefficients`` levels.
+            value: value of at least ``to_coefficients`` levels.
         """
         machine.layer = f"{machine.layer} StoC"
         return self.parts(machine, mapped(machine, value, self.forward))
@@ -201,17 +201,17 @@ class Bootstrapping:
         """Return the real parts of a value's slots with new levels: with one EvalMod instead of two.
 
         Args:
-            value: of at least ``to_coefficients`` levels.
+            value: value of at least ``to_coefficients`` levels.
         """
         name = machine.layer
         machine.layer = f"{name} StoC"
         value = mapped(machine, value, self.forward)
-        found = self._sine(machine, machine.add(*self._raised(machine, value, name)))
+        real = self._sine(machine, machine.add(*self._raised(machine, value, name)))
         machine.layer = name
-        return found
+        return real
 
     def _raised(self, machine: CkksEvaluator[V], value: V, name: str) -> tuple[V, V]:
-        """What EvalMod takes, and its conjugate."""
+        """Return the value that EvalMod takes, and its conjugate."""
         parameters = self.parameters
         machine.layer = f"{name} CtoS"
         value = machine.raised(value, self.multiples, parameters.scales[0] / parameters.scales[-1])
@@ -225,18 +225,18 @@ class Bootstrapping:
         return value, machine.conjugate(value)
 
     def _sine(self, machine: CkksEvaluator[V], value: V) -> V:
-        """2 gain sin(2 pi x) of 2 x / R, which are a part of the slots."""
+        """Return 2 gain sin(2 pi x) of 2 x / R, which are a part of the slots."""
         source = machine.add_plain(machine.bounded(value, 2.0), -0.5 / self.radius)
         value = machine.bounded(machine.add_plain(machine.multiply(source, source), -2.0), 2.0)
-        found = chebyshev.Polynomial(machine, value, self.degree)(self.cosine)
-        for left in reversed(range(self.doublings)):
-            found, gain = machine.bounded(found, 2.0 * ROOM), 1.0 if left else self.gain
-            found = machine.add_plain(machine.multiply(found, found, gain), -2.0 * gain)
+        cosine = chebyshev.Polynomial(machine, value, self.degree)(self.cosine)
+        for doubling in reversed(range(self.doublings)):
+            cosine, gain = machine.bounded(cosine, 2.0 * ROOM), 1.0 if doubling else self.gain
+            cosine = machine.add_plain(machine.multiply(cosine, cosine, gain), -2.0 * gain)
         slope, growth = 2 * math.pi * self.radius * self.gain, 2 * math.pi * self.radius**2 * self.gain
         error = self.gain * 2.0**-_INTERPOLATION_BITS
-        return machine.bounded(machine.smooth(found, source, slope, growth, error), ROOM)
+        return machine.bounded(machine.smooth(cosine, source, slope, growth, error), ROOM)
 
 
 def _joined(machine: CkksEvaluator[V], real: V, imaginary: V) -> V:
-    """Slots with these parts."""
+    """Return slots with these parts."""
     return machine.add(real, machine.times_i(imaginary))

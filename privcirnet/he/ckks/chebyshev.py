@@ -32,7 +32,7 @@ def divided(coefficients: Reals, giant: int) -> tuple[Reals, Reals]:
     """Return (q, r) with a polynomial equal to q T_g + r: shapes (degree - g + 1,) and (g,).
 
     Args:
-        coefficients: of the polynomial, of degree g to 2 g - 1.
+        coefficients: coefficients of the polynomial, of degree g to 2 g - 1.
         giant: g.
     """
     above, rest = coefficients[giant:], coefficients[:giant].copy()
@@ -50,11 +50,11 @@ def levels_of(degree: int) -> int:
 
 
 class Polynomial:
-    """Evaluates polynomials of one value, which share its Chebyshev polynomials.
+    """An evaluator of polynomials of one value, which share its Chebyshev polynomials.
 
     Args:
         value: 2 x, for x in [-1, 1].
-        degree: of the polynomials, at most.
+        degree: largest degree of the polynomials.
     """
 
     def __init__(self, machine: CkksEvaluator[V], value: V, degree: int) -> None:
@@ -82,11 +82,13 @@ class Polynomial:
         return self._machine.add_plain(self._machine.combine(powers, (coefficients[1:] / 2).tolist()), coefficients[0])
 
     def _power(self, index: int) -> Any:
-        """C_index; of indices that are not powers of two, from the largest power below."""
+        """Return C_index; one that is not a power of two comes from the largest power below."""
         if index not in self._known:
             high = 1 << (index - 1).bit_length() - 1
             machine, product = self._machine, self._machine.multiply(self._power(high), self._power(index - high))
-            other = 2 * high - index
-            found = machine.subtract(product, self._power(other)) if other else machine.add_plain(product, -2.0)
-            self._known[index] = machine.bounded(found, 2.0 + 2.0**-9)
+            difference = 2 * high - index
+            polynomial = (
+                machine.subtract(product, self._power(difference)) if difference else machine.add_plain(product, -2.0)
+            )
+            self._known[index] = machine.bounded(polynomial, 2.0 + 2.0**-9)
         return self._known[index]

@@ -28,13 +28,13 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class SlotInterface:
-    """Where an image and its logits are in slots: what a client has to know of a circuit.
+    """Layouts of an image and its logits in slots: the client's view of a circuit.
 
     Attributes:
-        image: of the image.
-        last: of the logits, which are at the first slot of each channel.
-        bound: what pixels are divided by.
-        answer: what logits are divided by.
+        image: layout of the image.
+        last: layout of the logits, which are at the first slot of each channel.
+        bound: divisor of the pixels.
+        answer: divisor of the logits.
     """
 
     image: Layout
@@ -48,16 +48,16 @@ class SlotInterface:
         return self.image.encode(image / self.bound)
 
     def logits(self, slots: Slots) -> Reals:
-        """Return the logits, shape (classes,): of each the mean of all slots that have it."""
-        own = slots[:: self.last.area].real.reshape(-1, self.last.channels)
-        return own.mean(axis=0)[: self.classes] * self.answer
+        """Return the logits, shape (classes,), each the mean of all slots that have it."""
+        logits = slots[:: self.last.area].real.reshape(-1, self.last.channels)
+        return logits.mean(axis=0)[: self.classes] * self.answer
 
 
 class CkksCircuit:
-    """What a server runs: the network's circuit, with its plan and its encoded weights.
+    """The circuit that a server runs, with its plan and its encoded weights.
 
     Args:
-        weights_gb: of memory for encoded weights, which are kept; others are encoded anew for each image.
+        weights_gb: gigabytes of memory for encoded weights, which are kept; others are encoded anew for each image.
     """
 
     def __init__(self, network: CkksNetwork, bootstrapping: Bootstrapping, weights_gb: float = 8.0) -> None:
@@ -80,7 +80,7 @@ class CkksCircuit:
 
     @cached_property
     def placement(self) -> Placement:
-        """Where it is bootstrapped."""
+        """Places where it is bootstrapped."""
         bootstrapping = self.bootstrapping
         floor = bootstrapping.to_coefficients
         return bootstrap_placement(self.network, bootstrapping.parameters.levels - bootstrapping.levels - floor, floor)
@@ -121,9 +121,9 @@ class CkksCircuit:
     def _sum(
         self, machine: CkksEvaluator[V], number: int, values: dict[int, list[V]], pairs: dict[int, list[V]]
     ) -> list[V]:
-        """A node's sum, real, in [-1, 1]."""
+        """Return a node's sum, real, in [-1, 1]."""
         node, layout = self.network.nodes[number], self.layouts[number]
-        squares, found = [t for t in node.terms if not t.layer], list[V]()
+        squares, sums = [t for t in node.terms if not t.layer], list[V]()
         biases = layout.spread(np.sum([t.layer.bias for t in node.terms if t.layer], axis=0))
         for part, bias in enumerate(biases):
             total = None
@@ -138,11 +138,11 @@ class CkksCircuit:
             total = machine.add(total, machine.conjugate(total))
             for term in squares:
                 total = machine.add(total, machine.combine([values[term.source][part]], [term.factor]))
-            found.append(machine.bounded(machine.add_plain(total, bias), 1.0, node.rms))
-        return found
+            sums.append(machine.bounded(machine.add_plain(total, bias), 1.0, node.rms))
+        return sums
 
     def _row(self, number: int, place: int, part: int) -> list[LinearMap]:
-        """The maps of a term to one ciphertext of its node; none for a square that is added."""
+        """Return the maps of a term to one ciphertext of its node; none for a square that is added."""
         term = self.network.nodes[number].terms[place]
         if not term.layer:
             return []
@@ -151,31 +151,31 @@ class CkksCircuit:
         source, weights = self.layouts[term.source], term.layer.weights
         if term.layer.stride == 2:
             source, weights = slotwise.phased(source), slotwise.over_phases(weights)
-        made = slotwise.convolve(weights, source, self.layouts[number], part)
-        diagonals = sum(linear.products for linear in made)
+        maps = slotwise.convolve(weights, source, self.layouts[number], part)
+        diagonals = sum(linear.products for linear in maps)
         if diagonals <= self._room:
             self._room -= diagonals
-            self._maps[number, place, part] = made
-        return made
+            self._maps[number, place, part] = maps
+        return maps
 
     def _bootstrapped(self, machine: CkksEvaluator[V], number: int, sums: list[V]) -> list[V]:
-        """Sums with new levels, where it is time, and with the first half of their phases, where these are next."""
+        """Return sums, bootstrapped where it is time, and with the first half of their phases, where these are next."""
         if number not in self.placement.bootstrapped:
             return sums
         if number in self.placement.early:
             sums = [machine.map(part, self._phases(number)[0]) for part in sums]
-        level, found = self.placement.bootstrapped[number], list[V]()
+        level, refreshed = self.placement.bootstrapped[number], list[V]()
         for first, *second in zip(sums[::2], sums[1::2], strict=True) if len(sums) > 1 else [sums]:
             if second:
                 both = machine.add(first, machine.times_i(second[0]))
-                found += self.bootstrapping.both(machine, both)
+                refreshed += self.bootstrapping.both(machine, both)
             else:
-                found.append(self.bootstrapping.real(machine, first))
+                refreshed.append(self.bootstrapping.real(machine, first))
         rms = self.network.nodes[number].rms
-        return [machine.lowered(machine.bounded(part, 1.0, rms), level) for part in found]
+        return [machine.lowered(machine.bounded(part, 1.0, rms), level) for part in refreshed]
 
     def _paired(self, machine: CkksEvaluator[V], number: int, values: list[V]) -> list[V]:
-        """What the convolutions behind a node take."""
+        """Return the inputs of the convolutions behind a node."""
         layout = self.layouts[number]
         if self.network.strided(number):
             maps = self._phases(number)[number in self.placement.early :]

@@ -64,7 +64,7 @@ class Cleartext(NotifiesLayers):
         return factor * value
 
     def raised(self, value: Slots, multiples: float, ratio: float) -> Slots:
-        """With multiples of zero."""
+        """Return the slots with multiples of zero."""
         return ratio * value
 
     def bounded(self, value: Slots, bound: float, rms: float = math.inf) -> Slots:
@@ -81,10 +81,10 @@ class Cleartext(NotifiesLayers):
     def map(self, value: Slots, linear: LinearMap) -> Slots:
         self.counts["rotate"] += linear.rotations
         self.counts["pmult"] += linear.products
-        found = linear(value)
+        mapped = linear(value)
         if linear.coefficients:
-            self._within(np.abs(to_coefficients(found)), linear.coefficients)
-        return found
+            self._within(np.abs(to_coefficients(mapped)), linear.coefficients)
+        return mapped
 
     def _within(self, sizes: Reals, bound: float) -> None:
         if self._strict and (largest := float(sizes.max())) > bound:

@@ -22,7 +22,7 @@ from privcirnet.he.rlwe.wire_bytes import Message, check_length
 
 
 class CkksClient:
-    """What holds the secret key, ternary and uniform."""
+    """The holder of the secret key, which is ternary and uniform."""
 
     def __init__(self, parameters: CkksParameters) -> None:
         self.context = Context(parameters)
@@ -35,7 +35,7 @@ class CkksClient:
 
         Args:
             slots: shape (n / 2,), real or complex, or one number for all.
-            level: of the ciphertext; None: the top level.
+            level: level of the ciphertext; None: the top level.
 
         Returns:
             one polynomial in compact bytes, and the seed of the other.
@@ -55,16 +55,16 @@ class CkksClient:
         """Return keys for :meth:`CkksServer.load_keys`.
 
         Args:
-            names: of keys, with the highest level that each is used at (``simulator.keys``), which shortens them; or
+            names: names of keys, with the highest level of each (``simulator.keys``), which shortens them; or
                 Galois elements: keys for all levels then, and the one for products.
         """
         return b"".join(self._switch_key(name, level) for name, level in self.context.named(names).items())
 
     def decrypt(self, message: Message) -> Slots:
-        """Decrypt a result. What it reveals beyond the slots: docs/ckks.md, "Who may see a result".
+        """Decrypt a result; see docs/ckks.md, "Who may see a result", for what it reveals beyond the slots.
 
         Args:
-            message: what :meth:`CkksServer.reply` returned: a ciphertext of level 0.
+            message: result of :meth:`CkksServer.reply`: a ciphertext of level 0.
 
         Returns:
             slots, shape (n / 2,).
@@ -115,9 +115,9 @@ class CkksClient:
         if self.context.low is None:
             raise ValueError("these parameters have no lower levels")
         secret = self._key()[:, self.context.low_rows].copy()
-        made = self._made(self.context.low, secret, name - LOW, level)
+        key = self._made(self.context.low, secret, name - LOW, level)
         wipe([secret])
-        return made
+        return key
 
     def _made(self, context: Context, secret: Residues, name: int, level: int) -> bytes:
         """Return a key under the primes of a context."""
@@ -129,10 +129,10 @@ class CkksClient:
         if name == FROM_EPHEMERAL:
             return switch_keys.make(chain, count, self._sparse[0], secret)
         limbs = [0, len(context.parameters.data_primes)]  # those of q_0 and of one special prime
-        own = secret[0, limbs].copy(), self._sparse[:, limbs].copy()
-        made = switch_keys.make(chain, count, *own)
-        wipe(own)
-        return made
+        secrets = secret[0, limbs].copy(), self._sparse[:, limbs].copy()
+        switch_key = switch_keys.make(chain, count, *secrets)
+        wipe(secrets)
+        return switch_key
 
     def _encrypted(self, integers: Integers, level: int) -> bytes:
         """Encrypt coefficients at a level."""
@@ -140,9 +140,9 @@ class CkksClient:
         drawn = secret_key.draw(integers.size)
         words = uniform.expanded(drawn.seed, modulus)
         for limb in range(level + 1):
-            own = key[:, limb].copy()
-            rows.encrypt_row(words[limb], own, drawn.error, integers, self.context.ring.tables, limb)
-            wipe([own])
+            secret = key[:, limb].copy()
+            rows.encrypt_row(words[limb], secret, drawn.error, integers, self.context.ring.tables, limb)
+            wipe([secret])
         wipe([drawn.error])
         return wire_bytes.pack(words, modulus.widths) + drawn.seed
 
@@ -152,11 +152,11 @@ class CkksClient:
         check_length(message, modulus.compact_size(2))
         half = modulus.compact_size(1)
         parts = [wire_bytes.unpack(part, modulus.primes, modulus.widths) for part in (message[:half], message[half:])]
-        found = np.empty((1, modulus.ring_degree), dtype=np.uint64)
+        coefficients = np.empty((1, modulus.ring_degree), dtype=np.uint64)
         key = self._key()[:, 0].copy()
-        rows.decrypt_row(found, np.concatenate(parts), key, context.ring.tables, 0)
+        rows.decrypt_row(coefficients, np.concatenate(parts), key, context.ring.tables, 0)
         wipe([key])
-        return centered(found[0], modulus.primes[0])
+        return centered(coefficients[0], modulus.primes[0])
 
     @staticmethod
     def _flood(bits: int, count: int) -> tuple[Residues, tuple[tuple[int, ...], int]]:

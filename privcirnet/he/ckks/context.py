@@ -1,4 +1,4 @@
-"""What client and server compute with for one set of parameters, beyond the chain of primes (:mod:`rlwe.chain`).
+"""Tables of client and server for one set of parameters, beyond the chain of primes (:mod:`rlwe.chain`).
 
 A polynomial is in the kernel's NTT order unless it is said otherwise.
 """
@@ -57,12 +57,12 @@ class Context:
 
     @cached_property
     def chain(self) -> ModulusChain:
-        """Of all primes."""
+        """Chain of all primes."""
         return ModulusChain(self.parameters.rlwe)
 
     @cached_property
     def low(self) -> "Context | None":
-        """Of the parameters of the lower levels alone, if there are any."""
+        """Tables of the lower levels' parameters alone, if there are any."""
         return Context(self.parameters.low) if self.parameters.low else None
 
     @property
@@ -75,9 +75,11 @@ class Context:
 
     @cached_property
     def ephemeral(self) -> ModulusChain:
-        """Of level 0 alone, with one special prime: what the key to the sparse secret is under."""
-        own = self.parameters
-        return ModulusChain(RlweParameters(own.ring_degree, own.data_primes[:1], own.special_primes[:1]))
+        """Chain of level 0 alone, with one special prime: the modulus of the key to the sparse secret."""
+        parameters = self.parameters
+        return ModulusChain(
+            RlweParameters(parameters.ring_degree, parameters.data_primes[:1], parameters.special_primes[:1])
+        )
 
     def named(self, names: Names) -> dict[int, int]:
         """Return names of keys, ascending, with the highest level that each is used at."""
@@ -101,10 +103,10 @@ class Context:
         """Raise unless keys fit a budget, before they are made.
 
         Args:
-            names: of keys, with the highest level that each is used at (``simulator.keys``).
+            names: names of keys, with the highest level that each is used at (``simulator.keys``).
 
         Raises:
-            RuleError: they do not.
+            RuleError: they do not fit.
         """
         if (size := self.key_bytes(names)) > keys_gb * 1e9:
             rule, remedy = f"keys must fit keys_gb = {keys_gb:g}", "raise it, or take fewer rotations or levels"
@@ -112,7 +114,7 @@ class Context:
 
     @property
     def ring(self) -> RnsRing:
-        """Of all primes."""
+        """Ring of all primes."""
         return self.chain.ring
 
     def modulus(self, level: int) -> WireFormat:
@@ -140,7 +142,7 @@ class Context:
 
         Args:
             slots: shape (n / 2,), real or complex, or one number for all.
-            period: of the slots; all but every (n / 2 / period)-th coefficient are zero. 0: none.
+            period: period of the slots; all but every (n / 2 / period)-th coefficient are zero. 0: none.
 
         Raises:
             RuleError: there are more or fewer slots, or the coefficients are over 62 bits or not finite.
@@ -154,9 +156,9 @@ class Context:
         if not np.abs(scaled).max(initial=0) < 2.0**_MOST:
             rule = f"a plaintext's coefficients must be under 2^{_MOST}"
             raise RuleError(rule, got=f"{np.abs(scaled).max():.3g}", remedy="use a smaller scale or smaller values")
-        found = np.zeros(self.parameters.ring_degree, dtype=np.int64)
-        found[:: self.parameters.slots // period] = np.rint(scaled)
-        return found
+        coefficients = np.zeros(self.parameters.ring_degree, dtype=np.int64)
+        coefficients[:: self.parameters.slots // period] = np.rint(scaled)
+        return coefficients
 
     def polynomial(self, integers: Integers, level: int) -> Residues:
         """Return a plaintext under the primes of a level, shape (level + 1, n).
@@ -164,13 +166,13 @@ class Context:
         Args:
             integers: coefficients, shape (n,).
         """
-        found = np.empty((level + 1, integers.size), dtype=np.uint64)
+        residues = np.empty((level + 1, integers.size), dtype=np.uint64)
 
         def row(i: int) -> None:
-            rows.transformed(found[i : i + 1], integers, self.ring.tables, i)
+            rows.transformed(residues[i : i + 1], integers, self.ring.tables, i)
 
         each(row, range(level + 1))
-        return found
+        return residues
 
     def subtracted(self, first: Residues, second: Residues) -> Residues:
         """Return the difference of polynomials under the same data primes.

@@ -15,19 +15,19 @@ from privcirnet.he.ckks.simulator import LinearMapUse, Simulator
 
 _DEGREE = 65536
 _ROW, _PRODUCT = 0.32e-3, 0.11e-3
-"""Of a transform, and of a row of both halves of a ciphertext times a plaintext."""
+"""Seconds of a transform, and of a row of both halves of a ciphertext times a plaintext."""
 _BABY = 0.35e-3
-"""Of a row of a baby step."""
+"""Seconds of a row of a baby step."""
 _REAL, _BOTH = 5.3, 6.9
-"""Of a bootstrapping of real values, and of complex ones."""
+"""Seconds of a bootstrapping of real values, and of complex ones."""
 _EXTRA_BYTES = 2.5e9
-"""Of a process beside keys and weights: libraries, maps of the bootstrapping, sums of a linear map."""
+"""Memory of a process beside keys and weights: libraries, maps of the bootstrapping, sums of a linear map."""
 STEPS = ("StoC", "CtoS", "EvalMod")
 """Parts of a bootstrapping: last words of their layers' names."""
 
 
 def part_of(layer: str) -> str:
-    """Return which part of a bootstrapping a layer is; "" for one of the network."""
+    """Return the part of a bootstrapping that a layer is; "" for one of the network."""
     last = layer.rsplit(maxsplit=1)[-1] if layer else ""
     return last if last in STEPS else ""
 
@@ -38,12 +38,12 @@ def row_of(layer: str) -> str:
     return f"{layer.removesuffix(part)}bootstrapping" if part else layer
 
 
-def map_seconds(met: LinearMapUse, parameters: CkksParameters) -> float:
+def map_seconds(use: LinearMapUse, parameters: CkksParameters) -> float:
     """Return the processor seconds of a linear map."""
-    rows = _rows(met.level, parameters)
-    giants = met.giants * (4 * (met.level + 1) + 3 * (rows - met.level))
-    own = met.babies * rows * _BABY + giants * _ROW
-    return diagonal_seconds(met.products, met.level, parameters) + own * parameters.ring_degree / _DEGREE
+    rows = _rows(use.level, parameters)
+    giants = use.giants * (4 * (use.level + 1) + 3 * (rows - use.level))
+    key_switches = use.babies * rows * _BABY + giants * _ROW
+    return diagonal_seconds(use.products, use.level, parameters) + key_switches * parameters.ring_degree / _DEGREE
 
 
 def diagonal_seconds(count: int, level: int, parameters: CkksParameters) -> float:
@@ -74,19 +74,19 @@ def bootstrapping_seconds(circuit: CkksCircuit) -> dict[str, float]:
 
 def predicted(circuit: CkksCircuit, counting: Simulator) -> dict[str, float]:
     """Return the processor seconds by layer (:func:`row_of`)."""
-    found = defaultdict[str, float](float)
-    for met in counting.maps:
-        if not part_of(met.layer):
-            found[met.layer] += map_seconds(met, circuit.bootstrapping.parameters)
+    seconds_of = defaultdict[str, float](float)
+    for use in counting.maps:
+        if not part_of(use.layer):
+            seconds_of[use.layer] += map_seconds(use, circuit.bootstrapping.parameters)
     for name, seconds in bootstrapping_seconds(circuit).items():
-        found[f"{name} bootstrapping"] += seconds
-    return dict(found)
+        seconds_of[f"{name} bootstrapping"] += seconds
+    return dict(seconds_of)
 
 
 def encoded_bytes(counting: Simulator) -> int:
     """Return the memory of a network's encoded weights, if all are kept."""
-    own = sum(met.products for met in counting.maps if not part_of(met.layer))
-    return 16 * counting.parameters.ring_degree * own
+    products = sum(use.products for use in counting.maps if not part_of(use.layer))
+    return 16 * counting.parameters.ring_degree * products
 
 
 def memory_bytes(circuit: CkksCircuit, counting: Simulator) -> int:

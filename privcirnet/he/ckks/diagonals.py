@@ -19,20 +19,20 @@ _HALF = np.uint64(32)
 
 
 @jit
-def rotated_input(target: Residues, switched: Residues, own: Residues, order: Integers, half: Word, p: Word) -> None:
+def rotated_input(target: Residues, switched: Residues, first: Residues, order: Integers, half: Word, p: Word) -> None:
     """Compute a row of a rotated extended ciphertext, split for products.
 
     Args:
         target: written, shape (2, n).
         switched: the row of what its second polynomial was switched to, shape (2, n).
-        own: of its first polynomial, times P, shape (n,).
-        order: of the automorphism, shape (n,).
+        first: row of its first polynomial, times P, shape (n,).
+        order: permutation of the automorphism, shape (n,).
         half: bits of the lower half of a split word.
         p: prime.
     """
     mask = (np.uint64(1) << half) - np.uint64(1)
     for i in range(order.size):
-        x, y = sub_if_ge(switched[0, order[i]] + own[order[i]], p), switched[1, order[i]]
+        x, y = sub_if_ge(switched[0, order[i]] + first[order[i]], p), switched[1, order[i]]
         target[0, i] = (x >> half) << _HALF | (x & mask)
         target[1, i] = (y >> half) << _HALF | (y & mask)
 
@@ -44,9 +44,9 @@ def weights(target: Residues, integers: Integers, tables: Tables, half: Word, li
     Args:
         target: written, shape (plaintexts, n), or (plaintexts, n / 16) for short ones.
         integers: coefficients, shape (plaintexts, n).
-        tables: of the primes.
+        tables: NTT tables of the primes.
         half: bits of the lower half of a split word.
-        limb: which of the primes.
+        limb: index of the prime.
     """
     row, size = np.empty((1, integers.shape[1]), dtype=np.uint64), integers.shape[1]
     for number in range(integers.shape[0]):
@@ -69,8 +69,8 @@ def multiply_accumulate(
         sums: [:, :, row] is written, shape (sums, 2, R, n).
         inputs: split, shape (inputs, 2, n).
         weights: split, shape (weights, n), or (weights, n / 16) for short ones.
-        moduli: of all primes.
-        place: (row, which of the primes it is under).
+        moduli: constants of all primes.
+        place: (row, index of the prime that it is under).
     """
     row, limb = place
     n, step = inputs.shape[2], min(moduli.terms[limb], AT_ONCE)

@@ -1,4 +1,4 @@
-"""What the simulator knows of a value and of a layer."""
+"""The simulator's estimates of a value and of a layer."""
 
 import math
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ _DEVIATIONS = 6
 
 @dataclass(frozen=True)
 class ErrorEstimate:
-    """What is known of a value.
+    """An estimate of a value's scale, size and error.
 
     Attributes:
         scale: S, followed product by product.
-        variance: of a slot's error, in units of the message.
+        variance: variance of a slot's error, in units of the message.
         rms: root mean square of the slots, where it is known; else infinite.
     """
 
@@ -24,31 +24,31 @@ class ErrorEstimate:
 
     @property
     def usual(self) -> float:
-        """What the errors of a product's factors are multiplied by: the root mean square, or the bound."""
+        """Size that the errors of a product's other factor are multiplied by: the root mean square, or the bound."""
         return min(self.bound, self.rms)
 
     @property
     def precision_bits(self) -> float:
-        """Every slot is right to 2^-bits, but for one in 2^52."""
+        """Bits to which every slot is right, but for one in 2^52."""
         return -math.log2(_DEVIATIONS * math.sqrt(self.variance))
 
     def noise_bits(self, slots: int) -> int:
         """Return log2 of a bound, six deviations, on the error's coefficients as integers.
 
         Args:
-            slots: of a ciphertext, n / 2.
+            slots: slots of a ciphertext, n / 2.
         """
         return math.ceil(math.log2(_DEVIATIONS * self.scale * math.sqrt(self.variance / (2 * slots))))
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What became of one layer.
+    """The last value of a layer.
 
     Attributes:
-        level: of its last value.
-        precision_bits: of its last value.
-        bound: of its last value.
+        level: level of that value.
+        precision_bits: precision of that value.
+        bound: bound of that value.
     """
 
     layer: str

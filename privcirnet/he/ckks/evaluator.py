@@ -1,4 +1,4 @@
-"""What runs a circuit: a circuit is a function of a machine and values, so that the same lines run three times.
+"""Machines that run a circuit: a circuit is a function of a machine and values, so that the same lines run three times.
 
 * :class:`ckks.cleartext.Cleartext`: on bare slots, with counters: what the result should be;
 * :class:`ckks.simulator.Simulator`: on levels, scales, bounds and errors: whether it can be, before anyone
@@ -67,7 +67,7 @@ class CkksEvaluator(Protocol[V]):
 
         Args:
             values: at least one.
-            factors: real, of each.
+            factors: real factor of each.
         """
         ...
 
@@ -75,7 +75,7 @@ class CkksEvaluator(Protocol[V]):
         """Return the product; takes a level.
 
         Args:
-            gain: what the product is multiplied by, for nothing: that of the level (:meth:`CkksParameters.gain`).
+            gain: factor of the product, for nothing: that of the level (:meth:`CkksParameters.gain`).
         """
         ...
 
@@ -116,7 +116,7 @@ class CkksEvaluator(Protocol[V]):
         Without it, bounds are those of the worst input.
 
         Args:
-            rms: their root mean square, if it is known; what errors in products are estimated with.
+            rms: root mean square of the slots, if it is known, which estimates errors in products.
         """
         ...
 
@@ -125,8 +125,8 @@ class CkksEvaluator(Protocol[V]):
 
         Args:
             value: a smooth function of another value, computed in several products.
-            slope: of the function, at most.
-            growth: what the error of a product at the source's level is multiplied by, of all products together.
+            slope: largest slope of the function.
+            growth: factor of the error of a product at the source's level, of all products together.
         """
         ...
 
@@ -182,8 +182,8 @@ class EncryptedEvaluator(NotifiesLayers):
         return self._server.combine(values, factors)
 
     def multiply(self, first: Ciphertext, second: Ciphertext, gain: float = 1.0) -> Ciphertext:
-        one, other = self._server.aligned(first, second)
-        return self._server.at(one.level).multiply(one, other, self._keys_at(one), gain)
+        lhs, rhs = self._server.aligned(first, second)
+        return self._server.at(lhs.level).multiply(lhs, rhs, self._keys_at(lhs), gain)
 
     def rotate(self, value: Ciphertext, step: int) -> Ciphertext:
         return self._server.at(value.level).rotate(value, step, self._keys_at(value))
@@ -198,7 +198,7 @@ class EncryptedEvaluator(NotifiesLayers):
         return self._server.times(value, factor)
 
     def raised(self, value: Ciphertext, multiples: float, ratio: float) -> Ciphertext:
-        """How large the integers are is up to the key."""
+        """Return the value raised; the size of the integers is up to the key."""
         return self._server.raised(value, self._keys)
 
     def bounded(self, value: Ciphertext, bound: float, rms: float = math.inf) -> Ciphertext:
@@ -211,7 +211,7 @@ class EncryptedEvaluator(NotifiesLayers):
         return self._server.lower(value, level)
 
     def map(self, value: Ciphertext, linear: LinearMap) -> Ciphertext:
-        """With double hoisting."""
+        """Apply a linear map with double hoisting."""
         return hoisting.apply(self._server.at(value.level), value, linear, self._keys_at(value))
 
     def _keys_at(self, value: Ciphertext) -> Keys:

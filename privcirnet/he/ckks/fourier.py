@@ -28,8 +28,8 @@ def butterfly(k: int, slots: int) -> LinearMap:
         k: a power of two under the slots.
         slots: n / 2.
     """
-    one, w = np.ones(k, dtype=np.complex128), _twiddles(k)
-    return _blocks(slots, k, (one, -w), w, one)
+    ones, w = np.ones(k, dtype=np.complex128), _twiddles(k)
+    return _blocks(slots, k, (ones, -w), w, ones)
 
 
 def inverse_butterfly(k: int, slots: int) -> LinearMap:
@@ -50,15 +50,15 @@ def composed(maps: Sequence[LinearMap], factor: complex = 1, coefficients: float
         maps: the first is applied first.
         coefficients: see :class:`LinearMap`.
     """
-    found = dict(maps[0].diagonals)
+    diagonals = dict(maps[0].diagonals)
     for after in maps[1:]:
         product: dict[int, Slots] = {}
         for a, outer in after.diagonals.items():
-            for b, inner in found.items():
+            for b, inner in diagonals.items():
                 term, d = outer * np.roll(inner, -a), (a + b) % after.slots
                 product[d] = product[d] + term if d in product else term
-        found = product
-    return LinearMap({d: factor * diagonal for d, diagonal in found.items()}, coefficients=coefficients)
+        diagonals = product
+    return LinearMap({d: factor * diagonal for d, diagonal in diagonals.items()}, coefficients=coefficients)
 
 
 def to_cins(length: int, slots: int, levels: int, factor: complex = 1) -> list[LinearMap]:

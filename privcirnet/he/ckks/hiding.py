@@ -1,4 +1,4 @@
-"""What hides a reply of level 0 from the client that decrypts it, as far as its precision allows.
+"""Noise that hides a reply of level 0 from the client that decrypts it, as far as its precision allows.
 
 A fresh encryption of zero under the client's public key hides the second polynomial, in which weights are linear, as in
 BFV (:mod:`ring.sampling`). Flooding hides less: the error of a circuit is a part of its values, 2^-20 of them or so,
@@ -34,19 +34,19 @@ def flood_reply(context: Context, reply: Ciphertext, public: Ciphertext) -> Ciph
     """Return a reply with a fresh encryption of zero, and flooding noise.
 
     Args:
-        reply: of level 0.
+        reply: ciphertext of level 0.
         public: the client's public key, an encryption of zero of level 0 whose second polynomial a seed stands for.
     """
     ring, bits = context.ephemeral.ring, flood_bits(context.parameters)
-    n, ternary, found = ring.degree, secret_key.generate(ring), np.empty_like(reply.residues)
+    n, ternary, zero = ring.degree, secret_key.generate(ring), np.empty_like(reply.residues)
     digits, (powers, offset) = sampling.flood_digits(bits, n, stream()), sampling.flood_powers(bits)
     if len(powers) > 1:
         raise ValueError(f"flooding noise of {bits} bits does not fit a word")
     noise = digits[0].astype(np.int64) - offset
-    own = ternary[:, 0].copy()
+    secret = ternary[:, 0].copy()
     for half, message in enumerate((noise, np.zeros_like(noise))):
-        found[half], error = public.residues[half], stream()(n)
-        rows.encrypt_row(found[half, 0], own, error, message, ring.tables, 0)  # message + error - ternary x public
+        zero[half], error = public.residues[half], stream()(n)
+        rows.encrypt_row(zero[half, 0], secret, error, message, ring.tables, 0)  # message + error - ternary x public
         wipe([error])
-    wipe([ternary, own, digits, noise.view(np.uint64)])
-    return Ciphertext(reply.chain, reply.chain.added(found, reply.residues), reply.primes)
+    wipe([ternary, secret, digits, noise.view(np.uint64)])
+    return Ciphertext(reply.chain, reply.chain.added(zero, reply.residues), reply.primes)

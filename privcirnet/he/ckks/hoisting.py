@@ -46,9 +46,9 @@ class EncodedMap:
         """Return a row of all plaintexts, split for products."""
         if len(self.short):
             return self.short[row]
-        found = np.empty(self.integers.shape, dtype=np.uint64)
-        diagonals.weights(found, self.integers, context.ring.tables, context.ring.moduli.half[limb], limb)
-        return found
+        weights = np.empty(self.integers.shape, dtype=np.uint64)
+        diagonals.weights(weights, self.integers, context.ring.tables, context.ring.moduli.half[limb], limb)
+        return weights
 
 
 _encoded: WeakKeyDictionary[LinearMap, dict[tuple[Context, int], EncodedMap]] = WeakKeyDictionary()
@@ -60,18 +60,18 @@ def encode(context: Context, source: LinearMap, level: int) -> EncodedMap:
     Raises:
         RuleError: see :meth:`Context.integers`.
     """
-    known = _encoded.setdefault(source, {})
-    if (context, level) not in known:
-        known[context, level] = _made(context, source, level)
-    return known[context, level]
+    encodings = _encoded.setdefault(source, {})
+    if (context, level) not in encodings:
+        encodings[context, level] = _made(context, source, level)
+    return encodings[context, level]
 
 
 def _made(context: Context, source: LinearMap, level: int) -> EncodedMap:
     scale, babies, n = context.parameters.factors[level], source.babies, context.parameters.ring_degree
-    numbered = [(g, b) for g, own in source.groups.items() for b in own]
+    numbered = [(g, b) for g, steps in source.groups.items() for b in steps]
     integers = np.stack([context.integers(source.factor(g, b), scale, source.period) for g, b in numbered])
     pairs = np.array([(babies.index(b), number) for number, (_, b) in enumerate(numbered)])
-    first = np.cumsum([0, *(len(own) for own in source.groups.values())])
+    first = np.cumsum([0, *(len(steps) for steps in source.groups.values())])
     rows = level + 1 + context.chain.special if source.period <= diagonals.shortest(n) else 0
     short = np.empty((rows, len(integers), n // GROUP), dtype=np.uint64)
 
@@ -87,7 +87,7 @@ def apply(server: CkksServer, ciphertext: Ciphertext, source: LinearMap, keys: K
     """Return a linear map of a ciphertext, a level lower.
 
     Args:
-        ciphertext: of level 1 or more.
+        ciphertext: ciphertext of level 1 or more.
 
     Raises:
         RuleError: no level is left, or a rotation has no key.
@@ -98,9 +98,9 @@ def apply(server: CkksServer, ciphertext: Ciphertext, source: LinearMap, keys: K
     server.counts["pmult"] += source.products
     chain, sums = context.chain, _sums(context, ciphertext.residues, encoded, keys)
 
-    def turned(giant: int, made: Residues) -> Ciphertext:
-        own, element = Ciphertext(chain, made, ciphertext.primes), context.element(giant)
-        return own.turned(element, keys[element]) if giant else own
+    def turned(giant: int, residues: Residues) -> Ciphertext:
+        rotated, element = Ciphertext(chain, residues, ciphertext.primes), context.element(giant)
+        return rotated.turned(element, keys[element]) if giant else rotated
 
     return server.ciphertext(chain.lowered(reduce(Ciphertext.plus, map(turned, encoded.giants, sums)).made, 1))
 
@@ -117,18 +117,18 @@ def _sums(context: Context, values: Residues, encoded: EncodedMap, keys: Keys) -
     def row(number: int) -> None:
         limb = chain.limb(number, rows)
         inputs, switched = np.empty((len(babies), 2, n), dtype=np.uint64), np.empty((1, 2, 1, n), dtype=np.uint64)
-        own, half, prime = np.zeros((2, n), dtype=np.uint64), moduli.half[limb], tables.primes[limb]
+        extended, half, prime = np.zeros((2, n), dtype=np.uint64), moduli.half[limb], tables.primes[limb]
         if number < values.shape[1]:
-            own[:] = values[:, number]
-            multiply_constant(own, scale[limb, 0], scale[limb, 1], prime)
+            extended[:] = values[:, number]
+            multiply_constant(extended, scale[limb, 0], scale[limb, 1], prime)
         for place, step in enumerate(babies):
             if step:
                 key, order = turns[step]
                 chain.switch_row(switched, digits, key, number)
-                diagonals.rotated_input(inputs[place], switched[0, :, 0], own[0], order, half, prime)
+                diagonals.rotated_input(inputs[place], switched[0, :, 0], extended[0], order, half, prime)
             else:
                 for i in range(2):
-                    inputs[place, i] = own[i]
+                    inputs[place, i] = extended[i]
                     operands.split_words(inputs[place, i], half)
         weights = encoded.weights(context, number, limb)
         diagonals.multiply_accumulate(sums, inputs, weights, encoded.terms, moduli, (number, limb))

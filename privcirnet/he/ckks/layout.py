@@ -16,11 +16,11 @@ from privcirnet.he.ckks.embedding import Reals, Slots
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the values of a layer are.
+    """Positions of a layer's values in slots.
 
     Attributes:
         channels: C, a power of two, at least 2.
-        size: s of a map, H = W, a power of two.
+        size: width s of a map, H = W, a power of two.
         slots: n / 2.
     """
 
@@ -29,9 +29,9 @@ class Layout:
     slots: int
 
     def __post_init__(self) -> None:
-        for name, value, least in (("channels", self.channels, 2), ("the width of a map", self.size, 1)):
-            if value < least or value & (value - 1):
-                rule, remedy = f"{name} must be a power of two of {least} or more", "pad it with zeros"
+        for name, value, smallest in (("channels", self.channels, 2), ("the width of a map", self.size, 1)):
+            if value < smallest or value & (value - 1):
+                rule, remedy = f"{name} must be a power of two of {smallest} or more", "pad it with zeros"
                 raise RuleError(rule, got=value, remedy=remedy)
         if self.area > self.slots:
             rule, remedy = "a map must fit a ciphertext", "use a larger ring"
@@ -49,7 +49,7 @@ class Layout:
 
     @property
     def period(self) -> int:
-        """After how many slots the values of a ciphertext are repeated."""
+        """Slots after which the values of a ciphertext are repeated."""
         return self.own * self.area
 
     @property

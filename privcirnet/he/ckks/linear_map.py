@@ -25,10 +25,10 @@ class LinearMap:
     """A linear map of the slots.
 
     Attributes:
-        diagonals: rotation to the left -> what it is multiplied by, shape (n / 2,).
+        diagonals: factors of each rotation to the left, shape (n / 2,).
         baby: B, a power of two; 0: the quickest.
         giant: baby steps in the time of a giant step; 1 makes B the one with the fewest rotations.
-        coefficients: what the coefficients of the results' polynomials, times 1 / scale, are known to be under in
+        coefficients: bound that the coefficients of the results' polynomials, times 1 / scale, are known to be under in
             absolute value; 0: nothing is known. Slots may be n times as large where values move to the coefficients.
     """
 

@@ -28,31 +28,31 @@ def raised(context: Context, low: Residues, keys: Keys) -> Residues:
         return _lifted(context, low)
     check_keys(context, {FROM_EPHEMERAL}, context.parameters.levels, keys)
     check_held({TO_EPHEMERAL}, keys)
-    found = _lifted(context, _switched(context.ephemeral, low, keys[TO_EPHEMERAL]))
-    return _switched(context.chain, found, keys[FROM_EPHEMERAL])
+    lifted = _lifted(context, _switched(context.ephemeral, low, keys[TO_EPHEMERAL]))
+    return _switched(context.chain, lifted, keys[FROM_EPHEMERAL])
 
 
 def _lifted(context: Context, low: Residues) -> Residues:
-    """Polynomials mod q_0, taken in [-q_0/2, q_0/2), under all data primes, shape (polynomials, L + 1, n)."""
+    """Lift polynomials mod q_0, as numbers in [-q_0/2, q_0/2), to all data primes, shape (polynomials, L + 1, n)."""
     (count, _, n), primes = low.shape, context.parameters.data_primes
     constants = conversion.base_conversion(primes[:1], primes)
-    found, low = np.empty((count, len(primes), n), dtype=np.uint64), low.copy()
+    lifted, low = np.empty((count, len(primes), n), dtype=np.uint64), low.copy()
     scaled, multiples = np.empty_like(low), np.empty((count, n), dtype=np.int64)
 
     def row(task: tuple[int, int]) -> None:
         half, i = task
-        conversion.convert(found[half, i], scaled[half], multiples[half], constants, i)
-        ntt.forward(found[half, i : i + 1], context.ring.tables, i)
+        conversion.convert(lifted[half, i], scaled[half], multiples[half], constants, i)
+        ntt.forward(lifted[half, i : i + 1], context.ring.tables, i)
 
     for half in range(count):
         ntt.inverse(low[half], context.ring.tables, 0)
         conversion.scale(scaled[half], multiples[half], low[half], constants)
     each(row, [(half, i) for half in range(count) for i in range(len(primes))])
-    return found
+    return lifted
 
 
 def _switched(chain: ModulusChain, residues: Residues, key: Residues) -> Residues:
-    """A ciphertext under another secret."""
-    found = chain.switched(chain.digits(residues[1]), key)
-    found[0] = chain.added(found[0], residues[0])
-    return found
+    """Switch a ciphertext to another secret."""
+    switched = chain.switched(chain.digits(residues[1]), key)
+    switched[0] = chain.added(switched[0], residues[0])
+    return switched

@@ -29,20 +29,20 @@ from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.rlwe.security import MAX_LOG_Q, check_modulus
 
 SPECIAL_BITS = 60
-"""Of each special prime: the longest whose products' halves may be added four at a time."""
+"""Bits of each special prime: the most whose products' halves may be added four at a time."""
 _SCALE_BITS, _FIRST_BITS = (25, 59), (30, 60)
 _DRIFT, _SAME = 0.5, 1e-9
 
 
 @dataclass(frozen=True)
 class CkksParameters:
-    """Checked parameters.
+    """CKKS parameters, checked.
 
     Attributes:
         ring_degree: n, a power of two; a ciphertext has n / 2 complex slots.
         levels: L, rescalings that a fresh ciphertext allows.
         scale_bits: s, log2 of the scale.
-        first_bits: of q_0: those of results, sign and scale included.
+        first_bits: bits of q_0: those of results, sign and scale included.
         digit_primes: a, primes in a digit of key switching.
         upper_bits: t, log2 of their scale.
         low_levels: levels that keys of their own serve, with digits and special primes as short as these levels need;
@@ -76,7 +76,7 @@ class CkksParameters:
         Raises:
             RuleError: out of range, or too few primes near the scale.
         """
-        for name, value, (least, most) in (
+        for name, value, (low, high) in (
             ("scale_bits", self.scale_bits, _SCALE_BITS),
             ("first_bits", self.first_bits, (max(_FIRST_BITS[0], self.scale_bits + 1), _FIRST_BITS[1])),
             ("digit_primes", self.digit_primes, (1, self.levels + 1)),
@@ -84,8 +84,8 @@ class CkksParameters:
             ("low_levels", self.low_levels, (0, self.levels - self.upper_levels)),
             ("upper_bits", self.upper_bits, (self.scale_bits, _SCALE_BITS[1]) if self.upper_levels else (0, 0)),
         ):
-            if not least <= value <= most:
-                raise RuleError(f"{name} must be {least} to {most}", got=value, remedy="let parameters.choose pick it")
+            if not low <= value <= high:
+                raise RuleError(f"{name} must be {low} to {high}", got=value, remedy="let parameters.choose pick it")
         for level, scale in enumerate(self.scales):
             if abs(math.log2(scale) - self.aim(level)) > _DRIFT:
                 raise RuleError(
@@ -127,21 +127,21 @@ class CkksParameters:
         return self._chain[2]
 
     def gain(self, level: int) -> float:
-        """Return what the product of two ciphertexts is multiplied by: 1, but at the last of the upper levels.
+        """Return the factor of the product of two ciphertexts: 1, but at the last of the upper levels.
 
         Args:
-            level: of the ciphertexts, at least 1.
+            level: level of the ciphertexts, at least 1.
         """
         return self.scales[level] / self.factors[level]
 
     def check_gain(self, level: int, gain: float, where: str = "") -> None:
-        """Raise unless a product says what its slots are multiplied by.
+        """Raise unless a product states the factor that its slots are multiplied by.
 
         Args:
-            level: of what is multiplied.
+            level: level of the factors.
 
         Raises:
-            RuleError: it is another.
+            RuleError: it states another.
         """
         if abs(gain / self.gain(level) - 1) > _SAME:
             rule, remedy = "a product that leaves the upper levels must state its gain", "use parameters.gain(level)"
@@ -149,12 +149,12 @@ class CkksParameters:
 
     @cached_property
     def special_primes(self) -> tuple[int, ...]:
-        """The fewest whose product is twice that of the longest digit."""
-        found: list[int] = []
-        while math.prod(found) < 2 * max(map(math.prod, self.digits(self.levels))):
-            taken = frozenset({*found, *self.data_primes})
-            found.append(modular.largest_prime(SPECIAL_BITS, 2 * self.ring_degree, taken))
-        return tuple(found)
+        """The fewest special primes whose product is twice that of the longest digit."""
+        primes: list[int] = []
+        while math.prod(primes) < 2 * max(map(math.prod, self.digits(self.levels))):
+            used = frozenset({*primes, *self.data_primes})
+            primes.append(modular.largest_prime(SPECIAL_BITS, 2 * self.ring_degree, used))
+        return tuple(primes)
 
     @cached_property
     def low(self) -> "CkksParameters | None":
@@ -165,11 +165,13 @@ class CkksParameters:
         """
         if not self.low_levels:
             return None
-        own = CkksParameters(self.ring_degree, self.low_levels, self.scale_bits, self.first_bits, self.low_digit_primes)
-        data, special = self.data_primes[: own.levels + 1], self.special_primes[: len(own.special_primes)]
-        if (own.data_primes, own.special_primes) != (data, special):
+        parameters = CkksParameters(
+            self.ring_degree, self.low_levels, self.scale_bits, self.first_bits, self.low_digit_primes
+        )
+        data, special = self.data_primes[: parameters.levels + 1], self.special_primes[: len(parameters.special_primes)]
+        if (parameters.data_primes, parameters.special_primes) != (data, special):
             raise ValueError("primes of lower levels must be the first ones of all")
-        return own
+        return parameters
 
     def at(self, level: int) -> "CkksParameters":
         """Return the parameters of the keys that serve a level."""
@@ -187,7 +189,7 @@ class CkksParameters:
 
     @property
     def log_q(self) -> int:
-        """Bits of all primes' product: what security depends on."""
+        """Bits of all primes' product, which security depends on."""
         return math.prod(self.rlwe.primes).bit_length()
 
     @property
@@ -219,27 +221,27 @@ def choose(
     Args:
         levels: L.
         scale_bits: s.
-        first_bits: of q_0.
+        first_bits: bits of q_0.
 
     Raises:
         RuleError: no number of digits is secure, or none of those that are fits the budget.
     """
     shortest = math.inf
-    found: list[CkksParameters] = []
+    candidates: list[CkksParameters] = []
     for digit_primes in range(1, levels + 2):
         try:
-            each = CkksParameters(ring_degree, levels, scale_bits, first_bits, digit_primes)
+            candidate = CkksParameters(ring_degree, levels, scale_bits, first_bits, digit_primes)
         except RuleError:
             if digit_primes == 1:
                 raise
             continue
-        shortest = min(shortest, keys * each.key_bytes / 1e9)
-        if keys * each.key_bytes <= keys_gb * 1e9:
-            found.append(each)
-    if not found:
+        shortest = min(shortest, keys * candidate.key_bytes / 1e9)
+        if keys * candidate.key_bytes <= keys_gb * 1e9:
+            candidates.append(candidate)
+    if not candidates:
         rule, remedy = f"{keys} keys must fit keys_gb = {keys_gb:g}", "raise it, or take fewer rotations or levels"
         raise RuleError(rule, got=f"{shortest:.2f} GB", remedy=remedy)
-    return min(found, key=lambda each: each.switch_rows)
+    return min(candidates, key=lambda candidate: candidate.switch_rows)
 
 
 def levels_of(ring_degree: int, scale_bits: int = 40, first_bits: int = 54) -> int:
@@ -247,7 +249,7 @@ def levels_of(ring_degree: int, scale_bits: int = 40, first_bits: int = 54) -> i
 
     Args:
         scale_bits: s.
-        first_bits: of q_0.
+        first_bits: bits of q_0.
 
     Raises:
         RuleError: not even one level fits.
@@ -260,11 +262,11 @@ def levels_of(ring_degree: int, scale_bits: int = 40, first_bits: int = 54) -> i
     return CkksParameters(ring_degree, 1, scale_bits, first_bits).levels
 
 
-def _nearest(number: int, multiple: int, taken: set[int]) -> int:
-    """The prime that is nearest to a number, 1 modulo a multiple, and not taken."""
+def _nearest(number: int, multiple: int, excluded: set[int]) -> int:
+    """Return the prime that is nearest to a number, 1 modulo a multiple, and not taken."""
     below = number - (number - 1) % multiple
     for distance in range(number // multiple):
         for candidate in (below - distance * multiple, below + (distance + 1) * multiple):
-            if candidate not in taken and modular.is_prime(candidate):
+            if candidate not in excluded and modular.is_prime(candidate):
                 return candidate
     raise RuleError("there must be primes near the scale", got=f"none near {number}", remedy="use a longer scale")

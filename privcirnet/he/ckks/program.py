@@ -24,7 +24,7 @@ class Rehearsed:
     """A circuit that the simulator has run: it can run, and this is what it takes.
 
     Attributes:
-        reply: what is known of the logits that are sent back, divided by ``network.answer``.
+        reply: estimate of the logits that are sent back, divided by ``network.answer``.
     """
 
     circuit: CkksCircuit
@@ -33,7 +33,7 @@ class Rehearsed:
 
     @property
     def bootstrappings(self) -> int:
-        """How many there are for an image."""
+        """Number of bootstrappings for an image."""
         return self.counting.total["raised"]
 
     @cached_property
@@ -76,7 +76,7 @@ class CkksProgram:
 
     @cached_property
     def description(self) -> dict[str, Any]:
-        """What is public of it, as plain data: parameters, layout of image and logits, levels, keys; no weight."""
+        """The public description, as plain data: parameters, layout of image and logits, levels, keys; no weight."""
         network, bootstrapping, rehearsed = self.sums, self.bootstrapping, self.rehearsed(0)
         parameters, placement, last = bootstrapping.parameters, rehearsed.circuit.placement, rehearsed.circuit.ends.last
         names = ("ring_degree", "levels", "scale_bits", "first_bits", "digit_primes", "upper_levels", "upper_bits")
@@ -97,9 +97,9 @@ class CkksProgram:
 
     def real(self, images: Values | Sequence[Values]) -> Reals:
         """Return images as the network takes them; ``images``: integers as the data set has them, (N, C, H, W)."""
-        wanted = self.sums.channels, self.sums.size, self.sums.size
-        if not len(images) or np.shape(images)[1:] != wanted:
-            rule, remedy = f"images must have the program's shape {wanted}", "use the data set of the program"
+        expected = self.sums.channels, self.sums.size, self.sums.size
+        if not len(images) or np.shape(images)[1:] != expected:
+            rule, remedy = f"images must have the program's shape {expected}", "use the data set of the program"
             raise RuleError(rule, got=np.shape(images), remedy=remedy)
         return np.asarray(images, dtype=np.float64) * 2.0**self.log_step
 

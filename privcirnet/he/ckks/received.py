@@ -1,4 +1,4 @@
-"""From a client's bytes to keys and ciphertexts: lengths and residues are checked before anything computes on them."""
+"""Reading of a client's keys and ciphertexts: lengths and residues are checked before anything computes on them."""
 
 from collections.abc import Collection, Mapping
 
@@ -13,14 +13,14 @@ from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.system.threads import each
 
 Keys = Mapping[int, Residues]
-"""By name (:mod:`rlwe.key_names`): D inputs of products, shape (chunks, D, 2, CHUNK)."""
+"""Keys by name (:mod:`rlwe.key_names`): D inputs of products, shape (chunks, D, 2, CHUNK)."""
 
 
 def load_keys(context: Context, message: Message, names: Names) -> Keys:
     """Return a client's keys, checked.
 
     Args:
-        message: what :meth:`CkksClient.evaluation_keys` returned.
+        message: result of :meth:`CkksClient.evaluation_keys`.
 
     Raises:
         RuleError: the length is wrong, or a residue is not under its prime.
@@ -34,7 +34,7 @@ def load_keys(context: Context, message: Message, names: Names) -> Keys:
             remedy="send keys for exactly the circuit's rotations",
         )
     ends = np.cumsum([0, *sizes]).tolist()
-    tasks = [(*each, message[first:end]) for each, first, end in zip(chains.values(), ends, ends[1:], strict=False)]
+    tasks = [(*chain, message[first:end]) for chain, first, end in zip(chains.values(), ends, ends[1:], strict=False)]
     loaded = each(lambda task: switch_keys.load(task[0], task[1], bytes(task[2])), tasks)
     return dict(zip(chains, loaded, strict=True))
 
@@ -43,8 +43,8 @@ def check_keys(context: Context, names: Collection[int], level: int, keys: Keys)
     """Raise unless there is a key of every name for a level.
 
     Raises:
-        RuleError: one is missing, or is for lower levels.
+        RuleError: a key is missing, or is for lower levels.
     """
     rows = level + 1 + context.chain.special
-    held = [name for name, key in keys.items() if len(key) >= rows * context.ring.chunks]
-    check_held(names, held, f" at level {level}")
+    available = [name for name, key in keys.items() if len(key) >= rows * context.ring.chunks]
+    check_held(names, available, f" at level {level}")

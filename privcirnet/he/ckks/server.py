@@ -49,7 +49,7 @@ class CkksServer:
         """Return a client's keys, checked; see :func:`received.load_keys`.
 
         Args:
-            message: what :meth:`CkksClient.evaluation_keys` returned.
+            message: result of :meth:`CkksClient.evaluation_keys`.
         """
         return load_keys(self.context, message, names)
 
@@ -57,28 +57,28 @@ class CkksServer:
         """Return a ciphertext, checked (:mod:`rlwe.seeded`).
 
         Args:
-            message: what :meth:`CkksClient.encrypt` returned.
-            level: that it was made for; None: the top level.
+            message: result of :meth:`CkksClient.encrypt`.
+            level: level that it was encrypted at; None: the top level.
         """
         level = self.context.parameters.levels if level is None else level
         return self.ciphertext(read_one(message, self.context.modulus(level)))
 
     def reply(self, ciphertext: Ciphertext) -> bytes:
         """Return a result as bytes for :meth:`CkksClient.decrypt`, at level 0."""
-        modulus, found = self.context.modulus(0), self.lower(ciphertext, 0).residues
-        return b"".join(wire_bytes.pack(half, modulus.widths) for half in found)
+        modulus, residues = self.context.modulus(0), self.lower(ciphertext, 0).residues
+        return b"".join(wire_bytes.pack(half, modulus.widths) for half in residues)
 
     def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
         """Return the sum, at the lower of the levels."""
         self.counts["add"] += 1
-        one, other = self.aligned(first, second)
-        return one.plus(other)
+        lhs, rhs = self.aligned(first, second)
+        return lhs.plus(rhs)
 
     def subtract(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
         """Return the difference, at the lower of the levels."""
         self.counts["add"] += 1
-        one, other = self.aligned(first, second)
-        return self.ciphertext(self.context.subtracted(one.residues, other.residues))
+        lhs, rhs = self.aligned(first, second)
+        return self.ciphertext(self.context.subtracted(lhs.residues, rhs.residues))
 
     def add_plain(self, ciphertext: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
         """Return ciphertext + plaintext.
@@ -95,8 +95,8 @@ class CkksServer:
         if integers[1:].any():
             plain = self.context.polynomial(integers, level)
         else:  # a constant's values are all the same
-            own = self.context.parameters.data_primes[: level + 1]
-            plain = np.array([[int(integers[0]) % prime] for prime in own], dtype=np.uint64)
+            primes = self.context.parameters.data_primes[: level + 1]
+            plain = np.array([[int(integers[0]) % prime] for prime in primes], dtype=np.uint64)
         return ciphertext.plus_plain(plain)
 
     def combine(self, values: Sequence[Ciphertext], factors: Sequence[float]) -> Ciphertext:
@@ -130,7 +130,7 @@ class CkksServer:
         """Return ciphertext times plaintext, a level lower.
 
         Args:
-            ciphertext: of level 1 or more.
+            ciphertext: ciphertext of level 1 or more.
             slots: shape (n / 2,), or one number for all.
 
         Raises:
@@ -139,36 +139,36 @@ class CkksServer:
         self.counts["pmult"] += 1
         level = check_level(ciphertext.level)
         plain = self.context.polynomial(self.context.integers(slots, self.context.parameters.factors[level]), level)
-        found, ring = np.empty_like(ciphertext.residues), self.context.ring
+        product, ring = np.empty_like(ciphertext.residues), self.context.ring
 
         def row(i: int) -> None:
-            rows.multiply(found[:, i], ciphertext.residues[:, i], plain[i], ring.moduli, i)
+            rows.multiply(product[:, i], ciphertext.residues[:, i], plain[i], ring.moduli, i)
 
         each(row, range(level + 1))
-        return self.ciphertext(self.context.chain.reduced(found, level))
+        return self.ciphertext(self.context.chain.reduced(product, level))
 
     def multiply(self, first: Ciphertext, second: Ciphertext, keys: Keys, gain: float = 1.0) -> Ciphertext:
         """Return the product, relinearised, a level under the lower of the levels.
 
         Args:
-            gain: what the slots are multiplied by: that of the level.
+            gain: factor that the slots are multiplied by: that of the level.
 
         Raises:
             RuleError: no level is left, there is no key, or the gain is not the level's.
         """
         self.counts["multiply"] += 1
-        one, other = self.aligned(first, second)
-        level, context, chain = check_level(one.level), self.context, self.context.chain
+        lhs, rhs = self.aligned(first, second)
+        level, context, chain = check_level(lhs.level), self.context, self.context.chain
         context.parameters.check_gain(level, gain)
         check_keys(context, {RELINEARIZATION}, level, keys)
-        made = np.empty((3, *one.residues.shape[1:]), dtype=np.uint64)
+        product = np.empty((3, *lhs.residues.shape[1:]), dtype=np.uint64)
 
         def row(i: int) -> None:
-            a, b = one.residues[:, i], other.residues[:, i]
-            rows.tensor(made[:, i], a, b, context.ring.moduli, i)
+            a, b = lhs.residues[:, i], rhs.residues[:, i]
+            rows.tensor(product[:, i], a, b, context.ring.moduli, i)
 
         each(row, range(level + 1))
-        return self.ciphertext(chain.lowered(chain.relinearized(made, keys[RELINEARIZATION]), 1))
+        return self.ciphertext(chain.lowered(chain.relinearized(product, keys[RELINEARIZATION]), 1))
 
     def rotate(self, ciphertext: Ciphertext, step: int, keys: Keys) -> Ciphertext:
         """Return slots rotated to the left.
@@ -195,10 +195,10 @@ class CkksServer:
         """Return all slots times the imaginary unit: the polynomial times X^(n / 2), whose slots are all i, exactly."""
         context, n = self.context, self.context.parameters.ring_degree
         monomial = (np.arange(n) == n // 2).astype(np.int64)
-        plain, found = context.polynomial(monomial, ciphertext.level), np.empty_like(ciphertext.residues)
+        plain, product = context.polynomial(monomial, ciphertext.level), np.empty_like(ciphertext.residues)
         for i in range(ciphertext.level + 1):
-            rows.multiply(found[:, i], ciphertext.residues[:, i], plain[i], context.ring.moduli, i)
-        return self.ciphertext(found)
+            rows.multiply(product[:, i], ciphertext.residues[:, i], plain[i], context.ring.moduli, i)
+        return self.ciphertext(product)
 
     def times(self, ciphertext: Ciphertext, factor: int) -> Ciphertext:
         """Return all slots times an integer."""

@@ -1,4 +1,4 @@
-"""Whether a circuit can run, before anything is encrypted: its levels, scales, keys, ranges and errors.
+"""Simulation of a circuit before anything is encrypted: its levels, scales, keys, ranges and errors.
 
 The error of a slot is followed as a variance, E |error|^2 in units of the message, by the usual average-case analysis
 (Costache, Curtis, Hales, Murphy, Ogilvie and Player, 2022). A polynomial error with independent coefficients of
@@ -10,7 +10,7 @@ variance c has n c / S^2 in every slot at scale S. With errors of variance 10.5,
 * a key switch: c = 10.5 n sum over digits of Q_d^2 / 12 / P^2, and a division's;
 * a product: |x|^2 var(y) + |y|^2 var(x) + var(x) var(y), twice that of a square, whose errors are the same. |x| and |y|
   are bounds of the slots, or their root mean square where a circuit knows it; then the variance is an average over
-  slots. Of a plaintext it is n / 12 / S^2, its rounding;
+  slots. A plaintext's is n / 12 / S^2, its rounding;
 * a smooth function of several products (EvalMod): slope^2 var(x), and what the circuit says of the products' errors.
 
 A slot's error is over six deviations with probability exp(-36) = 2^-52: that is what the precision in bits means.
@@ -56,15 +56,15 @@ class LinearMapUse(NamedTuple):
 
 
 class Simulator:
-    """See :class:`ckks.machine.CkksEvaluator`; it counts.
+    """A :class:`ckks.evaluator.CkksEvaluator` that counts.
 
     Attributes:
-        maps: in the order in which they are met.
-        counts: of each layer, operations by the names that :class:`CkksServer` counts them by, and "raised".
-        course: what became of each stretch of a layer, in the order of time; a layer that is refreshed has two.
+        maps: linear maps in the order in which they are met.
+        counts: operations of each layer, by the names that :class:`CkksServer` counts them by, and "raised".
+        course: traces of each stretch of a layer, in the order of time; a layer that is refreshed has two.
 
     Args:
-        names: of the keys that the server will have (:meth:`Context.named`); None: all that it takes, which ``keys``
+        names: names of the keys that the server will have (:meth:`Context.named`); None: all, which ``keys``
             collects with the highest level that each is used at.
     """
 
@@ -82,10 +82,10 @@ class Simulator:
         return sum(self.counts.values(), Counter[str]())
 
     def fresh(self, bound: float = 1.0, level: int | None = None) -> ErrorEstimate:
-        """Return what is known of a fresh ciphertext.
+        """Return the estimate of a fresh ciphertext.
 
         Args:
-            level: that it is made for; None: the top level.
+            level: level that it is encrypted at; None: the top level.
 
         Raises:
             RuleError: the values do not fit the modulus.
@@ -96,9 +96,9 @@ class Simulator:
         return self._checked(ErrorEstimate(level, scale, bound, self._slot(_ERROR + _ROUNDING, scale)))
 
     def add(self, first: ErrorEstimate, second: ErrorEstimate) -> ErrorEstimate:
-        one, other = self._aligned(first, second)
-        bound, variance = one.bound + other.bound, one.variance + other.variance
-        return self._checked(replace(one, bound=bound, variance=variance, rms=math.inf))
+        lhs, rhs = self._aligned(first, second)
+        bound, variance = lhs.bound + rhs.bound, lhs.variance + rhs.variance
+        return self._checked(replace(lhs, bound=bound, variance=variance, rms=math.inf))
 
     def subtract(self, first: ErrorEstimate, second: ErrorEstimate) -> ErrorEstimate:
         return self.add(first, second)
@@ -109,12 +109,12 @@ class Simulator:
 
     def multiply_plain(self, value: ErrorEstimate, slots: npt.ArrayLike) -> ErrorEstimate:
         self._spend(value)
-        largest, own = _largest(slots), self._slot(_ROUNDING, self.parameters.factors[value.level])
-        variance = largest**2 * value.variance + (value.bound**2 + value.variance) * own
+        largest, rounding = _largest(slots), self._slot(_ROUNDING, self.parameters.factors[value.level])
+        variance = largest**2 * value.variance + (value.bound**2 + value.variance) * rounding
         return self._rescaled(value, self.parameters.factors[value.level], value.bound * largest, variance)
 
     def combine(self, values: Sequence[ErrorEstimate], factors: Sequence[float]) -> ErrorEstimate:
-        """Numbers are rounded to the scale of a factor."""
+        """Return the estimate of a sum of products; numbers are rounded to the scale of a factor."""
         self.counts[self.layer]["pmult"] += len(values)
         lowest, parameters = min(values, key=lambda value: value.level), self.parameters
         self._spend(lowest)
@@ -125,14 +125,14 @@ class Simulator:
 
     def multiply(self, first: ErrorEstimate, second: ErrorEstimate, gain: float = 1.0) -> ErrorEstimate:
         self.counts[self.layer]["multiply"] += 1
-        one, other = self._aligned(first, second)
-        self._spend(one)
-        self.parameters.check_gain(one.level, gain, f" in layer {self.layer!r}")
-        self._need({RELINEARIZATION}, one.level)
-        variance = one.usual**2 * other.variance + other.usual**2 * one.variance + one.variance * other.variance
+        lhs, rhs = self._aligned(first, second)
+        self._spend(lhs)
+        self.parameters.check_gain(lhs.level, gain, f" in layer {self.layer!r}")
+        self._need({RELINEARIZATION}, lhs.level)
+        variance = lhs.usual**2 * rhs.variance + rhs.usual**2 * lhs.variance + lhs.variance * rhs.variance
         variance *= 2 if first is second else 1  # both errors are the same
-        variance += self._switch(one.level, one.scale * other.scale)
-        return self._rescaled(one, other.scale / gain, one.bound * other.bound * gain, variance * gain**2)
+        variance += self._switch(lhs.level, lhs.scale * rhs.scale)
+        return self._rescaled(lhs, rhs.scale / gain, lhs.bound * rhs.bound * gain, variance * gain**2)
 
     def rotate(self, value: ErrorEstimate, step: int) -> ErrorEstimate:
         return self._turned(value, "rotate", self._context.element(step))
@@ -148,7 +148,7 @@ class Simulator:
         return self._checked(replace(value, bound=bound, variance=variance, rms=rms))
 
     def raised(self, value: ErrorEstimate, multiples: float, ratio: float) -> ErrorEstimate:
-        """A slot adds up n coefficients."""
+        """Return the estimate of a raised value; a slot adds up n coefficients."""
         self.counts[self.layer]["raised"] += 1
         parameters, low = self.parameters, self._lowered(value, 0)
         scale, n, q, top = parameters.scales[-1], parameters.ring_degree, parameters.data_primes[0], parameters.levels
@@ -171,8 +171,8 @@ class Simulator:
         self, value: ErrorEstimate, source: ErrorEstimate, slope: float, growth: float, error: float
     ) -> ErrorEstimate:
         product = self._switch(source.level, source.scale**2) + self._division(source.scale)
-        own = self._division(value.scale) + error**2
-        return self._noted(replace(value, variance=slope**2 * source.variance + growth**2 * product + own))
+        local_error = self._division(value.scale) + error**2
+        return self._noted(replace(value, variance=slope**2 * source.variance + growth**2 * product + local_error))
 
     def lowered(self, value: ErrorEstimate, level: int) -> ErrorEstimate:
         """Raise a RuleError where the value has fewer levels."""
@@ -182,16 +182,16 @@ class Simulator:
         return self._lowered(value, level)
 
     def map(self, value: ErrorEstimate, linear: LinearMap) -> ErrorEstimate:
-        """Rotations stay extended, so that only the sums are divided by P."""
-        met = linear.products, linear.rotations, len(linear.babies), len(linear.groups)
-        self.maps.append(LinearMapUse(self.layer, value.level, *met, weakref.ref(linear)))
+        """Return the estimate of a mapped value; rotations stay extended, so that only the sums are divided by P."""
+        counts = linear.products, linear.rotations, len(linear.babies), len(linear.groups)
+        self.maps.append(LinearMapUse(self.layer, value.level, *counts, weakref.ref(linear)))
         self.counts[self.layer] += Counter(rotate=linear.rotations, pmult=linear.products)
         self._spend(value)
         self._need(self._context.elements(linear.steps), value.level)
         sizes = np.abs(np.stack([np.asarray(diagonal) for diagonal in linear.diagonals.values()]))
         power, factor = float((sizes**2).sum(axis=0).max()), self.parameters.factors[value.level]
-        each = value.variance + self._switch(value.level, value.scale)
-        variance = power * each + len(sizes) * (value.usual**2 + each) * self._slot(_ROUNDING, factor)
+        term_variance = value.variance + self._switch(value.level, value.scale)
+        variance = power * term_variance + len(sizes) * (value.usual**2 + term_variance) * self._slot(_ROUNDING, factor)
         giants, product = len(linear.groups), value.scale * factor
         variance += giants * self._switch(value.level, product) + (giants - 1) * self._division(product)
         return self._rescaled(
@@ -199,7 +199,7 @@ class Simulator:
         )
 
     def reply(self, value: ErrorEstimate) -> ErrorEstimate:
-        """Return what is known of a value that is sent back, at level 0; its layer is called "reply".
+        """Return the estimate of a value that is sent back, at level 0; its layer is called "reply".
 
         Raises:
             RuleError: it does not fit the first prime.
@@ -218,7 +218,7 @@ class Simulator:
         return self._lowered(first, level), self._lowered(second, level)
 
     def _lowered(self, value: ErrorEstimate, level: int) -> ErrorEstimate:
-        """A product with a constant near a prime, so that its rounding is 2^-s of the value."""
+        """Return a product with a constant near a prime, so that its rounding is 2^-s of the value."""
         if value.level == level:
             return value
         scale = self.parameters.scales[level]
@@ -227,24 +227,26 @@ class Simulator:
         return replace(value, level=level, scale=scale, variance=value.variance + lost + self._division(scale))
 
     def _rescaled(
-        self, value: ErrorEstimate, scale: float, bound: float, variance: float, known: float = 0.0
+        self, value: ErrorEstimate, scale: float, bound: float, variance: float, coefficients: float = 0.0
     ) -> ErrorEstimate:
-        """A product with something of a scale, divided by the level's prime."""
-        left = value.scale * scale / self.parameters.data_primes[value.level]
-        return self._checked(ErrorEstimate(value.level - 1, left, bound, variance + self._division(left)), known)
+        """Return a product with something of a scale, divided by the level's prime."""
+        new_scale = value.scale * scale / self.parameters.data_primes[value.level]
+        return self._checked(
+            ErrorEstimate(value.level - 1, new_scale, bound, variance + self._division(new_scale)), coefficients
+        )
 
     def _slot(self, coefficient: float, scale: float) -> float:
-        """The variance of a slot from that of coefficients."""
+        """Return the variance of a slot from that of coefficients."""
         return self.parameters.ring_degree * coefficient / scale**2
 
     def _division(self, scale: float) -> float:
         return self._slot(_ROUNDING * (1 + _SECRET * self.parameters.ring_degree), scale)
 
     def _switch(self, level: int, scale: float) -> float:
-        """What a key switch adds before its division."""
-        own = self.parameters.at(level)
-        p = math.prod(own.special_primes)
-        digits = sum((math.prod(digit) / p) ** 2 for digit in own.digits(level))
+        """Return the variance that a key switch adds before its division."""
+        parameters = self.parameters.at(level)
+        p = math.prod(parameters.special_primes)
+        digits = sum((math.prod(digit) / p) ** 2 for digit in parameters.digits(level))
         return self._slot(_ERROR * self.parameters.ring_degree * digits * _ROUNDING, scale)
 
     def _spend(self, value: ErrorEstimate) -> None:
@@ -253,11 +255,11 @@ class Simulator:
             raise RuleError(rule, got=f"level 0 in layer {self.layer!r}", remedy=remedy)
 
     def _need(self, names: Collection[int], level: int) -> None:
-        kept = {name: stored_name(self.parameters, name, level) for name in names}
+        stored = {name: stored_name(self.parameters, name, level) for name in names}
         if self._collects:
-            self.keys |= {own: max(level, self.keys.get(own, 0)) for own in kept.values()}
-        held = [name for name, own in kept.items() if self.keys.get(own, -1) >= level]
-        check_held(names, held, f" in layer {self.layer!r} at level {level}")
+            self.keys |= {key: max(level, self.keys.get(key, 0)) for key in stored.values()}
+        available = [name for name, key in stored.items() if self.keys.get(key, -1) >= level]
+        check_held(names, available, f" in layer {self.layer!r} at level {level}")
 
     def _checked(self, value: ErrorEstimate, coefficients: float = 0.0) -> ErrorEstimate:
         """Note a value, and refuse it if its scale has drifted or the modulus does not hold it.

@@ -44,12 +44,12 @@ def convolve(weights: Reals, source: Layout, target: Layout, part: int = 0) -> l
 
     Args:
         weights: shape (K' <= K, C' <= C, f, f), f odd.
-        target: of K channels, on maps of the same size.
+        target: layout of K channels, on maps of the same size.
     """
     full = np.zeros((target.channels, source.channels, *weights.shape[2:]))
     full[: weights.shape[0], : weights.shape[1]] = weights
-    own = full[part * target.own : (part + 1) * target.own]
-    return [_map(own, pair, source, target) for pair in range(max(source.parts // 2, 1))]
+    part_weights = full[part * target.own : (part + 1) * target.own]
+    return [_map(part_weights, pair, source, target) for pair in range(max(source.parts // 2, 1))]
 
 
 def over_phases(weights: Reals) -> Reals:
@@ -62,19 +62,19 @@ def over_phases(weights: Reals) -> Reals:
         shape (K, 4 C, f, f); phase (p, q) of channel c is 4 c + 2 p + q.
     """
     outputs, channels, size, _ = weights.shape
-    found, radius = np.zeros((outputs, 4 * channels, size, size)), size // 2
+    phased, radius = np.zeros((outputs, 4 * channels, size, size)), size // 2
     for u, v in np.ndindex(size, size):
         dy, dx = u - radius, v - radius
         phase = 2 * (dy % 2) + dx % 2
-        found[:, phase::4, dy // 2 + radius, dx // 2 + radius] = weights[:, :, u, v]
-    return found
+        phased[:, phase::4, dy // 2 + radius, dx // 2 + radius] = weights[:, :, u, v]
+    return phased
 
 
 def phases(layout: Layout) -> tuple[LinearMap, LinearMap]:
     """Return the two maps from a layout to that of its phases, 4 C channels of half the size: in rows, then of rows.
 
     Args:
-        layout: of maps of 2 x 2 or more.
+        layout: layout of maps of 2 x 2 or more.
     """
     half = layout.size // 2
     in_rows = np.arange(layout.area).reshape(half, 2, half, 2).transpose(0, 1, 3, 2)  # y p x q -> y p q x
@@ -100,20 +100,20 @@ def pooled_classifier(weights: Reals, layout: Layout) -> LinearMap:
     padded[: len(weights), :, 0, 0] = weights
     linear = _map(padded, 0, layout, target)
     first = np.arange(layout.slots) % layout.area == 0
-    return LinearMap({d: np.where(first, each, 0) for d, each in linear.diagonals.items()})
+    return LinearMap({d: np.where(first, diagonal, 0) for d, diagonal in linear.diagonals.items()})
 
 
 def _map(weights: Reals, pair: int, source: Layout, target: Layout) -> LinearMap:
-    """The map of one pair of inputs to one ciphertext of outputs, whose weights are shape (own, C, f, f)."""
-    single, own = source.parts == 1, source.own
-    count, first = (own // 2, 0) if single else (own, 2 * pair * own)
+    """Return the map of one pair of inputs to one ciphertext of outputs, whose weights are (channels, C, f, f)."""
+    single, channels = source.parts == 1, source.own
+    count, first = (channels // 2, 0) if single else (channels, 2 * pair * channels)
     blocks = np.arange(source.slots // source.area)
-    rows, partner = blocks % target.own, own // 2 if single else own
+    rows, partner = blocks % target.own, channels // 2 if single else channels
     diagonals: dict[int, Slots] = {}
     for d in range(count):
-        real = first + (blocks + d) % own
-        other = (real + partner) % own if single else real + partner
-        factors = (weights[rows, real] - 1j * weights[rows, other]) / 2
+        real = first + (blocks + d) % channels
+        second = (real + partner) % channels if single else real + partner
+        factors = (weights[rows, real] - 1j * weights[rows, second]) / 2
         for u, v in np.ndindex(weights.shape[2:]):
             if factors[:, u, v].any():
                 dy, dx = u - weights.shape[2] // 2, v - weights.shape[3] // 2
@@ -124,12 +124,12 @@ def _map(weights: Reals, pair: int, source: Layout, target: Layout) -> LinearMap
 
 
 def _inside(size: int, dy: int, dx: int) -> Reals:
-    """Whether pixel (y + dy, x + dx) is in the map, shape (s^2,)."""
+    """Return 1 where pixel (y + dy, x + dx) is in the map and else 0, shape (s^2,)."""
     y, x = np.arange(size) + dy, np.arange(size) + dx
     return np.outer((y >= 0) & (y < size), (x >= 0) & (x < size)).reshape(-1).astype(np.float64)
 
 
 def _within(layout: Layout, sources: np.ndarray) -> LinearMap:
-    """The map that moves slots within every channel."""
+    """Return the map that moves slots within every channel."""
     starts = np.arange(0, layout.slots, layout.area)
     return permutation((starts[:, None] + sources.reshape(-1)).reshape(-1))

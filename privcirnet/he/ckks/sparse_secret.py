@@ -43,8 +43,8 @@ def tail_bits(weight: int, multiples: int) -> float:
     """
     count, above = weight + 1, Fraction(weight, 2) - multiples
     terms = [(-1) ** k * math.comb(count, k) * (above - k) ** count for k in range(max(math.ceil(above), 0))]
-    found = 2 * sum(terms, Fraction(0)) / math.factorial(count)
-    return math.log2(found.denominator) - math.log2(found.numerator) if found else math.inf
+    probability = 2 * sum(terms, Fraction(0)) / math.factorial(count)
+    return math.log2(probability.denominator) - math.log2(probability.numerator) if probability else math.inf
 
 
 def overflow_bound(ring_degree: int, weight: int, failure_bits: float) -> int:

@@ -1,4 +1,4 @@
-"""When a machine's layers begin, and how long each takes."""
+"""The beginning of a machine's layers, and the seconds of each."""
 
 import time
 from collections import defaultdict
@@ -32,10 +32,10 @@ class NotifiesLayers:
 
 
 class Stopwatch:
-    """Seconds by layer: it is told when one begins.
+    """Seconds by layer, from the beginning of one to that of the next.
 
     Attributes:
-        seconds: by layer.
+        seconds: seconds by layer.
     """
 
     def __init__(self) -> None:

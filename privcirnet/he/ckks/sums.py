@@ -64,7 +64,7 @@ class Term:
     Attributes:
         source: node whose square is read, or :data:`IMAGE`.
         layer: the convolution; None: the square itself, times a factor.
-        factor: of a square that is added as it is.
+        factor: factor of a square that is added as it is.
     """
 
     source: int
@@ -77,7 +77,7 @@ class Sum:
     """A sum of terms, which is squared.
 
     Attributes:
-        terms: one at least.
+        terms: terms, one at least.
         rms: root mean square of the sum, as far as examples tell.
     """
 
@@ -88,12 +88,12 @@ class Sum:
 
 @dataclass(frozen=True)
 class Scales:
-    """What values are divided by.
+    """Divisors of a network's values.
 
     Attributes:
         sums: bounds of the sums.
         rms: root mean square of each sum, once it is divided.
-        bound: of the image's absolute values.
+        bound: bound of the image's absolute values.
         pooled: bound of the means of the last squares, once they are divided.
         answer: bound of the logits.
     """
@@ -125,11 +125,11 @@ class CkksNetwork:
     """A network of sums of convolutions and squares, see the module.
 
     Attributes:
-        size: of an image, H = W.
-        nodes: in the order in which they are computed.
-        weights: of the classifier, shape (classes, C).
-        bias: of the classifier, shape (classes,).
-        bound: of the image's absolute values, which are divided by it before they are encrypted.
+        size: width of an image, H = W.
+        nodes: sums in the order in which they are computed.
+        weights: weights of the classifier, shape (classes, C).
+        bias: bias of the classifier, shape (classes,).
+        bound: bound of the image's absolute values, which are divided by it before they are encrypted.
         pooled: bound of the means of the last squares.
         answer: bound of the logits, which are multiplied by it after they are decrypted.
     """
@@ -146,12 +146,12 @@ class CkksNetwork:
 
     def sums(self, images: Reals) -> list[Reals]:
         """Return every u_i, shape (N, C, H, H) each; ``images``: shape (N, channels, size, size), real values."""
-        squares, found = {IMAGE: images / self.bound}, list[Reals]()
+        squares, sums = {IMAGE: images / self.bound}, list[Reals]()
         for number, node in enumerate(self.nodes):
             terms = (t.layer(squares[t.source]) if t.layer else t.factor * squares[t.source] for t in node.terms)
-            found.append(sum(terms, np.zeros(())))
-            squares[number] = found[-1] ** 2
-        return found
+            sums.append(sum(terms, np.zeros(())))
+            squares[number] = sums[-1] ** 2
+        return sums
 
     def __call__(self, images: Reals) -> Reals:
         """Return the logits, shape (N, classes); ``images``: shape (N, channels, size, size), real values."""
@@ -164,17 +164,17 @@ class CkksNetwork:
             images: shape (N, channels, size, size), real values.
         """
         values = [images / self.bound, *self.sums(images), self(images) / self.answer]
-        return all(bool((np.abs(each) <= 1).all()) for each in values)
+        return all(bool((np.abs(array) <= 1).all()) for array in values)
 
     def shapes(self) -> list[tuple[int, int]]:
         """Return (channels, width of the map) of every node."""
-        found: list[tuple[int, int]] = []
+        shapes: list[tuple[int, int]] = []
         for node in self.nodes:
             term = node.terms[0]
-            channels, size = (self.channels, self.size) if term.source == IMAGE else found[term.source]
+            channels, size = (self.channels, self.size) if term.source == IMAGE else shapes[term.source]
             layer = term.layer
-            found.append((len(layer.weights), size // layer.stride) if layer else (channels, size))
-        return found
+            shapes.append((len(layer.weights), size // layer.stride) if layer else (channels, size))
+        return shapes
 
     def check(self) -> None:
         """Raise unless every number is finite."""
@@ -182,7 +182,7 @@ class CkksNetwork:
         layers = [term.layer for term in terms if term.layer]
         numbers = [self.bound, self.pooled, self.answer, *(term.factor for term in terms)]
         arrays = [self.weights, self.bias, np.array(numbers), *(a for o in layers for a in (o.weights, o.bias))]
-        if not all(np.isfinite(each).all() for each in arrays):
+        if not all(np.isfinite(array).all() for array in arrays):
             rule = "weights must be finite"
             raise RuleError(rule, got="others", remedy="train the network again: its loss may have become NaN")
 
@@ -197,17 +197,17 @@ class CkksNetwork:
         return strides == {2}
 
     def seen(self, images: Reals, margin: float = 2.0) -> Scales:
-        """Return what brings images and sums to [-1, 1], as far as examples tell.
+        """Return the scales that bring images and sums to [-1, 1], as far as examples tell.
 
         Args:
             images: examples, shape (N, channels, size, size).
-            margin: how many times as large values may be as those that were seen.
+            margin: factor by which values may exceed those of the examples.
         """
         sums = self.sums(images)
         bounds = tuple(margin * float(np.abs(u).max()) for u in sums)
         return Scales(
             bounds,
-            tuple(float(np.sqrt((u**2).mean())) / own for u, own in zip(sums, bounds, strict=True)),
+            tuple(float(np.sqrt((u**2).mean())) / bound for u, bound in zip(sums, bounds, strict=True)),
             margin * float(np.abs(images).max()),
             margin * float(self._means(sums).max()) / bounds[-1] ** 2,
             margin * float(np.abs(self(images)).max()),
@@ -217,8 +217,8 @@ class CkksNetwork:
         """Return the same network with images and sums in [-1, 1]; it must not be scaled already."""
         powers = {IMAGE: scales.bound} | {i: b**2 for i, b in enumerate(scales.sums)}
         nodes = tuple(
-            Sum(node.name, tuple(_scaled(term, powers[term.source], own) for term in node.terms), rms)
-            for node, own, rms in zip(self.nodes, scales.sums, scales.rms, strict=True)
+            Sum(node.name, tuple(_scaled(term, powers[term.source], bound) for term in node.terms), rms)
+            for node, bound, rms in zip(self.nodes, scales.sums, scales.rms, strict=True)
         )
         weights, bias = self.weights * (powers[len(nodes) - 1] / scales.answer), self.bias / scales.answer
         ends = {"bound": scales.bound, "pooled": scales.pooled, "answer": scales.answer}
@@ -233,12 +233,12 @@ class CkksNetwork:
         return (sums[-1] ** 2).mean(axis=(2, 3))
 
 
-def _scaled(term: Term, source: float, own: float) -> Term:
-    """A term whose input is divided by one number, and its result by another."""
+def _scaled(term: Term, source: float, bound: float) -> Term:
+    """Return a term whose input is divided by one number, and its result by another."""
     if not term.layer:
-        return replace(term, factor=term.factor * source / own)
+        return replace(term, factor=term.factor * source / bound)
     layer = term.layer
-    return replace(term, layer=replace(layer, weights=layer.weights * source / own, bias=layer.bias / own))
+    return replace(term, layer=replace(layer, weights=layer.weights * source / bound, bias=layer.bias / bound))
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ class _Value:
 
     @property
     def bare(self) -> bool:
-        """Whether it is a square, or the image."""
+        """Whether the value is a square, or the image."""
         return len(self.terms) == 1 and self.terms[0].layer is None and not self.logits
 
 
@@ -322,12 +322,12 @@ class _Walk(Domain[_Value]):
 
     @property
     def _step(self) -> float:
-        """Of the node that is visited."""
+        """Step of the node that is visited."""
         return 2.0**self.node.log_step if self.node else 1.0
 
     @property
     def _unit(self) -> float:
-        """What a factor of 1 stands for, from the node's input to its result."""
+        """Value that a factor of 1 stands for, from the node's input to its result."""
         return self._step * 2.0 ** -self.sources[0].log_step
 
 
@@ -338,11 +338,11 @@ def sums_of(network: Network) -> CkksNetwork:
         RuleError: it has something else; with the operation's name.
     """
     walk, (channels, size, _) = _Walk(), network.nodes[0].shape
-    found = walk.values(network.nodes, network.weights)[network.output.name].logits
-    if not walk.sums or found is None:
+    classifier = walk.values(network.nodes, network.weights)[network.output.name].logits
+    if not walk.sums or classifier is None:
         rule = "a network in CKKS must have squares, then an average pool of whole maps, and one linear layer"
         raise RuleError(rule, got=f"{len(walk.sums)} squares", remedy="train it with activation=aespa")
-    return CkksNetwork(channels, size, tuple(walk.sums), *found, walk.head)
+    return CkksNetwork(channels, size, tuple(walk.sums), *classifier, walk.head)
 
 
 def _times(term: Term, factor: float) -> Term:

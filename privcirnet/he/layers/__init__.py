@@ -1,1 +1,1 @@
-"""Encodings: which value sits in which slot or coefficient, and what a layer computes there."""
+"""Encodings: the slot or coefficient of each value, and the computation of a layer there."""

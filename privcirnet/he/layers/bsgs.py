@@ -56,7 +56,7 @@ class BsgsPlan:
         blocks_in: p.
         blocks_out: q.
         baby_steps: B, divides the number of diagonals.
-        copies: of the input that share the diagonals, a power of two.
+        copies: copies of the input that share the diagonals, a power of two.
         giants_on_shares: send every giant step as a ciphertext of its own instead of rotating and adding it.
         folds_on_shares: add partial sums on shares instead of rotating and adding them.
     """
@@ -112,7 +112,7 @@ class BsgsPlan:
 
     @property
     def giant_steps(self) -> int:
-        """How many, D / B."""
+        """Number of giant steps, D / B."""
         return self.diagonals // self.baby_steps
 
     @property
@@ -156,7 +156,7 @@ class BsgsPlan:
 
     @cached_property
     def corner(self) -> Booleans:
-        """(giants, babies): whether the diagonals between the last input and the last output meet a block.
+        """Whether the diagonals between the last input and the last output meet a block, shape (giants, babies).
 
         All others do: a full ciphertext on either side has a block in every lane.
         """
@@ -252,7 +252,7 @@ class BsgsPlan:
 
     @cached_property
     def output_terms(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """For each output block the (output ciphertext, lane) places whose shares add up to it."""
+        """Places (output ciphertext, lane) whose shares add up to an output block, for each block."""
         terms: list[list[tuple[int, int]]] = [[] for _ in range(self.blocks_out)]
         groups = self.fold if self.folds_on_shares else 1
         for index, (target, giant) in enumerate(self.outputs):
@@ -273,8 +273,8 @@ def copy_counts(lanes: int, blocks_in: int, blocks_out: int) -> list[int]:
         blocks_out: q.
     """
     period, out_period = (min(next_power_of_two(blocks), lanes) for blocks in (blocks_in, blocks_out))
-    most = min(lanes // max(period, out_period), period, out_period)
-    return powers_of_two(most)
+    limit = min(lanes // max(period, out_period), period, out_period)
+    return powers_of_two(limit)
 
 
 def candidates(lanes: int, blocks_in: int, blocks_out: int, *, on_shares: bool) -> list[BsgsPlan]:
@@ -284,11 +284,11 @@ def candidates(lanes: int, blocks_in: int, blocks_out: int, *, on_shares: bool) 
         lanes: G.
         on_shares: whether sums may be done on shares; False gives the plans that the papers count.
     """
-    found: list[BsgsPlan] = []
+    plans: list[BsgsPlan] = []
     for copies in copy_counts(lanes, blocks_in, blocks_out):
         diagonals = BsgsPlan(lanes, blocks_in, blocks_out, 1, copies).diagonals
         for baby in powers_of_two(diagonals):
-            found.append(BsgsPlan(lanes, blocks_in, blocks_out, baby, copies, folds_on_shares=on_shares))
+            plans.append(BsgsPlan(lanes, blocks_in, blocks_out, baby, copies, folds_on_shares=on_shares))
             if on_shares and baby < diagonals:
-                found.append(BsgsPlan(lanes, blocks_in, blocks_out, baby, copies, giants_on_shares=True))
-    return found
+                plans.append(BsgsPlan(lanes, blocks_in, blocks_out, baby, copies, giants_on_shares=True))
+    return plans

@@ -16,7 +16,7 @@ def round_shift(values: Values, bits: int) -> Values:
 
     Args:
         values: integers of any shape.
-        bits: how many, 0 or more.
+        bits: number of bits, 0 or more.
 
     >>> round_shift(np.array([-3, -2, 1, 2, 3]), 2).tolist()
     [-1, 0, 0, 1, 1]
@@ -87,8 +87,8 @@ def windows(shape: LinearShape, x: np.ndarray) -> np.ndarray:
     padding = shape.padding
     padded = np.zeros((len(x), shape.height + 2 * padding, shape.width + 2 * padding), dtype=x.dtype)
     padded[:, padding : padding + shape.height, padding : padding + shape.width] = x
-    seen = np.lib.stride_tricks.sliding_window_view(padded, (shape.kernel, shape.kernel), axis=(1, 2))
-    every = seen[:, :: shape.stride, :: shape.stride].transpose(0, 3, 4, 1, 2)
+    views = np.lib.stride_tricks.sliding_window_view(padded, (shape.kernel, shape.kernel), axis=(1, 2))
+    every = views[:, :: shape.stride, :: shape.stride].transpose(0, 3, 4, 1, 2)
     return every.reshape(len(x) * shape.kernel**2, -1)
 
 

@@ -53,7 +53,7 @@ class Layer(Protocol):
 
     @property
     def choices(self) -> Mapping[str, str]:
-        """What tells apart layers of the same shape and encoding, in words, by name of the choice."""
+        """Differences between layers of the same shape and encoding, in words, by name of the choice."""
         ...
 
     @property
@@ -83,7 +83,7 @@ class Layer(Protocol):
 
     @property
     def column_steps(self) -> set[int]:
-        """Column steps of all rotations: what the server needs Galois keys for."""
+        """Column steps of all rotations, which the server needs Galois keys for."""
         ...
 
     @property
@@ -98,7 +98,7 @@ class Layer(Protocol):
 
     @property
     def size_excess(self) -> str:
-        """What is too much about the description itself, "" if nothing (:mod:`layers.size_limits`).
+        """The excess of the description itself, "" if there is none (:mod:`layers.size_limits`).
 
         It is asked for before any member that lists tiles, pieces or polynomials.
         """

@@ -8,9 +8,9 @@ with g a multiple of a baby length B, a power of two, and b under it. Rotations 
 from collections.abc import Collection
 
 
-def powers_of_two(most: int) -> list[int]:
+def powers_of_two(limit: int) -> list[int]:
     """Return the powers of two up to a number, ascending: every baby length of so many diagonals in a row."""
-    return [1 << i for i in range(most.bit_length())]
+    return [1 << i for i in range(limit.bit_length())]
 
 
 def groups(steps: Collection[int], length: int) -> dict[int, list[int]]:
@@ -20,10 +20,10 @@ def groups(steps: Collection[int], length: int) -> dict[int, list[int]]:
         steps: rotation d of each diagonal, also negative.
         length: B.
     """
-    found: dict[int, list[int]] = {}
+    babies: dict[int, list[int]] = {}
     for d in sorted(steps):
-        found.setdefault(d - d % length, []).append(d % length)
-    return found
+        babies.setdefault(d - d % length, []).append(d % length)
+    return babies
 
 
 def rotations(steps: Collection[int], length: int) -> tuple[set[int], set[int]]:

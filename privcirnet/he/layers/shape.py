@@ -154,12 +154,12 @@ class Axis:
 
     @cached_property
     def taps(self) -> dict[int, list[tuple[int, int]]]:
-        """Phase -> [(kernel index r, tap offset a)], phases in ascending order."""
-        found: dict[int, list[tuple[int, int]]] = {}
+        """Pairs (kernel index r, tap offset a) of each phase, phases in ascending order."""
+        taps: dict[int, list[tuple[int, int]]] = {}
         for r in range(self.kernel):
             offset, phase = divmod(r - self.padding, self.stride)
-            found.setdefault(phase, []).append((r, offset))
-        return dict(sorted(found.items()))
+            taps.setdefault(phase, []).append((r, offset))
+        return dict(sorted(taps.items()))
 
     @cached_property
     def transformed(self) -> bool:
@@ -167,7 +167,7 @@ class Axis:
         return any(offset for taps in self.taps.values() for _, offset in taps)
 
     def stored(self, phase: int) -> int:
-        """Return how many values a phase image has; ``phase``: in [0, stride)."""
+        """Return the number of values of a phase image; ``phase``: in [0, stride)."""
         return len(range(phase, self.size, self.stride))
 
     def reach(self, phase: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What a layer's description may ask of whoever reads it, for each encoding.
+"""Limits on the work that a layer's description may ask of its reader, for each encoding.
 
 A description may come from somebody else: a server tells its clients how its layers are computed. So sizes are looked
 at before anything that lists tiles, pieces or polynomials. Everything here is arithmetic on the description. Nothing is
@@ -20,7 +20,7 @@ def spectral_excess(layout: SpectralLayout, pieces: Sequence[Piece]) -> str:
     """Return what is too much about a spectral layer's tiles and pieces, "" if nothing.
 
     Args:
-        pieces: what its grid of channel groups and tiles is said to be covered by.
+        pieces: pieces that its grid of channel groups and tiles is said to be covered by.
     """
     if len(pieces) > MAX_PIECES:
         return f"{len(pieces)} pieces"

@@ -12,7 +12,7 @@ Cost: the client's transforms are in clear; what is left under encryption is, fo
 Departure from the papers: transforms have exactly the length that is needed, not the next power of two
 (docs/mathematics.md, "Transform lengths").
 
-How values move. :class:`Places` says for every value of each intermediate array which one of the flat array before it
+Movement of values: :class:`SlotIndices` says for every value of each array which one of the flat array before it
 it is, so that moving is one gather. Places are found by applying the layout's functions once, to the numbers of what
 they arrange. They are counted from 1, and 0 stands for a zero.
 """
@@ -33,14 +33,14 @@ PlacedPieces = Sequence[PieceLayout]
 
 
 class SlotIndices(NamedTuple):
-    """Where every value of a layer goes and comes from, at both ends of an exchange.
+    """Source of every value of a layer, at both ends of an exchange.
 
     Attributes:
-        cells: the input's cells from x, (groups, p, tiles, b, N1, N2).
-        slots: what is sent from the spectra of those, (ciphertexts_in, n).
-        terms: the output's spectra from what comes back, (terms, groups, q, tiles, b, N1, N2).
-        last: of these the last that each has.
-        outputs: the output from its cells, (K, H', W').
+        cells: sources of the input's cells in x, (groups, p, tiles, b, N1, N2).
+        slots: sources of the sent slots in the spectra of those, (ciphertexts_in, n).
+        terms: sources of the output's spectra in the slots that come back, (terms, groups, q, tiles, b, N1, N2).
+        last: sources of the last term that each has.
+        outputs: sources of the output in its cells, (K, H', W').
     """
 
     cells: SourceIndices
@@ -108,7 +108,7 @@ def _forward(layout: SpectralLayout, cells: Residues, t: int) -> Residues:
 def _transformed(
     layout: SpectralLayout, source: Residues, numbers: SourceIndices, t: int, *, inverse: bool = False
 ) -> Residues:
-    """Cells put together from their places, (terms, ..., b, N1, N2), and transformed: (cells, b N1 N2)."""
+    """Gather cells from their places, (terms, ..., b, N1, N2), and transform them: (cells, b N1 N2)."""
     shape = layout.block_size, *layout.extent
     axes = [3 + axis for axis in layout.transformed_axes if shape[axis] > 1]
     return cyclic.cyclic_cells(source, numbers.reshape(len(numbers), -1, layout.cell), shape, axes, t, inverse=inverse)
@@ -156,7 +156,7 @@ def _cells_of_input(layout: SpectralLayout, x: Residues) -> Residues:
 def _phase_image(
     padded: Residues, stride: int, rows: tuple[int, npt.NDArray[np.int64]], columns: tuple[int, npt.NDArray[np.int64]]
 ) -> Residues:
-    """One phase image in tiles: (C, a, c, N1, N2). A position beyond the image reads the padding, which is zero."""
+    """Return one phase image in tiles: (C, a, c, N1, N2). A position beyond the image reads the zero padding."""
     row = rows[0] + stride * rows[1][:, None, :, None]
     column = columns[0] + stride * columns[1][None, :, None, :]
     return padded[:, row, column]
@@ -170,16 +170,16 @@ def _input_slots(spectrum: Residues, placed: PieceLayout) -> Residues:
 
 
 def _lanes_of_cells(cells: Residues, placed: PieceLayout) -> Residues:
-    """(groups, blocks, tiles, b, N1, N2) -> a piece's lanes (blocks, gamma tau b N1 N2)."""
-    own = cells[placed.groups, :, placed.tiles].swapaxes(0, 1)
-    return own.reshape(own.shape[0], -1)
+    """Return a piece's lanes (blocks, gamma tau b N1 N2) of cells (groups, blocks, tiles, b, N1, N2)."""
+    lanes = cells[placed.groups, :, placed.tiles].swapaxes(0, 1)
+    return lanes.reshape(lanes.shape[0], -1)
 
 
 def _terms(layout: SpectralLayout, pieces: PlacedPieces, ring_degree: int) -> list[Residues]:
-    """Terms of the output's cells, each numbered by its slot among all ciphertexts that come back."""
+    """Return the terms of the output's cells, each numbered by its slot among all ciphertexts that come back."""
     slots = _numbered((sum(placed.plan.ciphertexts_out for placed in pieces), ring_degree))
-    most = max(len(block) for placed in pieces for block in placed.plan.output_terms)
-    terms = [np.empty(_output_cells(layout), dtype=np.uint64) for _ in range(most)]
+    count = max(len(block) for placed in pieces for block in placed.plan.output_terms)
+    terms = [np.empty(_output_cells(layout), dtype=np.uint64) for _ in range(count)]
     for placed in pieces:
         lanes = slots_to_lanes(slots[placed.outputs], placed.plan.lanes)
         for number, cells in enumerate(terms):
@@ -188,20 +188,20 @@ def _terms(layout: SpectralLayout, pieces: PlacedPieces, ring_degree: int) -> li
 
 
 def _term(plan: BsgsPlan, lanes: Residues, number: int) -> Residues:
-    """(ciphertexts, G, L') -> (q, L'): the lane of each output block's term of that number; zeros if it has none."""
-    found = np.zeros((plan.blocks_out, lanes.shape[-1]), dtype=np.uint64)
+    """Return the lane (ciphertexts, G, L') of each output block's term of that number, (q, L'); zeros without one."""
+    values = np.zeros((plan.blocks_out, lanes.shape[-1]), dtype=np.uint64)
     for block, terms in enumerate(plan.output_terms):
         if number < len(terms):
-            found[block] = lanes[terms[number]]
-    return found
+            values[block] = lanes[terms[number]]
+    return values
 
 
 def _set_cells(cells: Residues, placed: PieceLayout, lanes: Residues) -> None:
-    """Inverse of :func:`_lanes_of_cells`, from lanes with unused slots at their end."""
-    own = cells[placed.groups, :, placed.tiles]
-    length = own.size // own.shape[1]
-    ordered = own.swapaxes(0, 1).shape
-    own[...] = lanes[:, :length].reshape(ordered).swapaxes(0, 1)
+    """Undo :func:`_lanes_of_cells`, from lanes with unused slots at their end."""
+    view = cells[placed.groups, :, placed.tiles]
+    length = view.size // view.shape[1]
+    ordered = view.swapaxes(0, 1).shape
+    view[...] = lanes[:, :length].reshape(ordered).swapaxes(0, 1)
 
 
 def _output_cells(layout: SpectralLayout) -> tuple[int, ...]:
@@ -209,7 +209,7 @@ def _output_cells(layout: SpectralLayout) -> tuple[int, ...]:
 
 
 def _outputs_of_cells(layout: SpectralLayout, cells: Residues) -> Residues:
-    """(groups, q, a c, b, N1, N2) -> (K, H', W')."""
+    """Return the maps (K, H', W') of cells (groups, q, a c, b, N1, N2)."""
     (a, n1), (c, n2) = ((axis.count, axis.length) for axis in (layout.rows, layout.columns))
     split = cells.reshape(-1, a, c, layout.block_size, n1, n2)
     maps = split.transpose(0, 3, 1, 4, 2, 5).reshape(layout.padded.out_channels, a * n1, c * n2)

@@ -43,7 +43,7 @@ class SpectralLayer:
 
     @cached_property
     def layout(self) -> SpectralLayout:
-        """Which value sits in which cell."""
+        """The positions of values in cells."""
         return SpectralLayout(self.shape, self.block_size, self.tile)
 
     @cached_property
@@ -53,7 +53,7 @@ class SpectralLayer:
 
     @cached_property
     def places(self) -> SlotIndices:
-        """Where every value goes and comes from."""
+        """The source of every value."""
         return places(self.layout, self.placed)
 
     @property
@@ -71,7 +71,7 @@ class SpectralLayer:
 
     @property
     def transform_lengths(self) -> set[int]:
-        """Those of the circulant axis and of every transformed image axis."""
+        """Lengths of the circulant axis and of every transformed image axis."""
         return self.layout.transform_lengths
 
     @property
@@ -170,7 +170,7 @@ class SpectralLayer:
     def evaluate(
         self, weights: EncodedWeights, inputs: Sequence[Ciphertext], engine: ServerEngine, keys: EvaluationKeys
     ) -> Sequence[Ciphertext]:
-        """Results come piece by piece, in the order of ``plan.outputs``."""
+        """Return the results piece by piece, in the order of ``plan.outputs``."""
         return engine.evaluate(self.circuit, weights, inputs, keys)
 
     def decode_output(self, slots: Residues, t: int) -> Residues:
@@ -204,7 +204,7 @@ class Diagonals:
 
 
 def _circuit(layer: SpectralLayer) -> LayerCircuit:
-    """The circuits of all pieces side by side."""
+    """Return the circuits of all pieces side by side."""
     first_weight: dict[tuple[Piece, int], int] = {}
     rotated: list[Pair] = []
     sums: list[tuple[Pair, ...]] = []
@@ -228,12 +228,12 @@ def _circuit(layer: SpectralLayer) -> LayerCircuit:
 
 
 def _terms(plan: BsgsPlan, output: Pair, number: Mapping[Pair, int], columns: int) -> tuple[Pair, ...]:
-    """The inner sums that make an output, each with the column step of its giant step."""
+    """Return the inner sums that make an output, each with the column step of its giant step."""
     if plan.giants_on_shares:
         return ((number[output], 0),)
     return tuple((number[part], part[1] * plan.baby_steps * columns) for part in plan.parts if part[0] == output[0])
 
 
 def _alike(placed: PieceLayout) -> tuple[Piece, int]:
-    """Pieces for which this is the same have the same weights."""
+    """Return the key of pieces that have the same weights."""
     return placed.piece, placed.first_group

@@ -1,4 +1,4 @@
-"""Which value sits in which slot: the spectral layout of a linear layer.
+"""The spectral layout of a linear layer: the slot of every value.
 
 A layer maps x of shape (C, H, W) to y of shape (K, H', W'); a GEMM (d1, d2, d3) is the 1 x 1 convolution with C = d2,
 K = d3 and d1 positions. The circulant axis (length b) and every image axis on which the kernel reaches beyond its own
@@ -98,7 +98,7 @@ class SpectralLayout:
 
     @property
     def spectrum_shape(self) -> tuple[int, int, int, int, int, int]:
-        """(groups, q, p, b, S1, S2): all blocks' spectra, each distinct slot value of the plaintexts once."""
+        """Shape (groups, q, p, b, S1, S2) of all blocks' spectra, each distinct slot value of the plaintexts once."""
         return self.shape.groups, self.blocks_out, self.blocks_in, self.block_size, *self.spectral_extent
 
     @property

@@ -18,7 +18,7 @@ _plan = lru_cache(maxsize=4096)(BsgsPlan)
 
 @dataclass(frozen=True)
 class Piece:
-    """What is public about a piece: its size and the choices of its plan.
+    """The public description of a piece: its size and the choices of its plan.
 
     Attributes:
         groups: gamma, channel groups in each lane.
@@ -40,7 +40,7 @@ class Piece:
 
     @property
     def sums(self) -> str:
-        """Where sums of output lanes are done, in a word or two."""
+        """Place where output lanes are summed, in a word or two."""
         kinds = {
             (True, True): "on shares",
             (False, True): "folds on shares",
@@ -101,8 +101,13 @@ def place(layout: SpectralLayout, ring_degree: int, pieces: Sequence[Piece]) -> 
     placed: list[PieceLayout] = []
     group = tile = first_in = first_out = 0
     for piece in pieces:
-        begun = tile > 0 and placed[-1].piece.groups != piece.groups
-        if min(piece.groups, piece.tiles) < 1 or group + piece.groups > groups or tile + piece.tiles > tiles or begun:
+        unfinished = tile > 0 and placed[-1].piece.groups != piece.groups
+        if (
+            min(piece.groups, piece.tiles) < 1
+            or group + piece.groups > groups
+            or tile + piece.tiles > tiles
+            or unfinished
+        ):
             raise _uncovered(groups, tiles, piece)
         _check_lane(layout, ring_degree, piece)
         plan = plan_of(layout, piece)

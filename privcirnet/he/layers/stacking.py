@@ -26,11 +26,11 @@ MOST_IMAGES = 8
 
 @dataclass(frozen=True)
 class Stack:
-    """How a linear layer takes several images together.
+    """A linear layer that takes several images together.
 
     Attributes:
         least: images from which on a stack that is not full costs less than one image after the other.
-        layer: of the tall image, see :func:`tall`.
+        layer: layer of the tall image, see :func:`tall`.
     """
 
     images: int
@@ -84,6 +84,6 @@ def repeated(shape: LinearShape, images: int, y: Integers) -> Integers:
 
 
 def _below(maps: Sequence[npt.NDArray[Any]], step: int, into: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    for number, one in enumerate(maps):
-        into[:, number * step : number * step + one.shape[1]] = one
+    for number, array in enumerate(maps):
+        into[:, number * step : number * step + array.shape[1]] = array
     return into

@@ -1,9 +1,9 @@
 """A few values in the slots of a large ring: they live in a subring, and messages hold no more than that needs.
 
-Maths: polynomials in Y = X^k, k = n / N, are the ring of degree N, closed under sums and products. Of its slots
-m(psi^(3^i)) and m(psi^(-3^i)) there are N: 3 has order N / 2 modulo 2 N, so each row repeats with that period. With
+Maths: polynomials in Y = X^k, k = n / N, are the ring of degree N, closed under sums and products. Its slots are
+m(psi^(3^i)) and m(psi^(-3^i)), N in number: 3 has order N / 2 modulo 2 N, so each row repeats with that period. With
 both factors of a product in the subring, decryption needs c0 at the N multiples of k only, and c1 whole. So a request
-holds N coefficients and a seed, a reply N coefficients and c1. What is left out would only be noise. Other coefficients
+holds N coefficients and a seed, a reply N coefficients and c1. The others would only be noise. Other coefficients
 of such a ciphertext decrypt to nonsense. Projected onto the subring (the mean over the automorphisms that fix it, which
 rotate the rows by N / 2), the nonsense is gone.
 
@@ -43,9 +43,9 @@ def spread(values: Residues, n: int, fill: Residues | None = None) -> Residues:
         values: residues, (v,).
         fill: residues, as many as there are slots in the subrings; those that hold no value take theirs. Zeros without.
     """
-    held = np.zeros(sum(sizes(values.size, n)), dtype=np.uint64) if fill is None else fill.copy()
-    held[: values.size] = values
-    parts = (held[first : first + size].reshape(2, -1) for first, size in _parts(values.size, n))
+    padded = np.zeros(sum(sizes(values.size, n)), dtype=np.uint64) if fill is None else fill.copy()
+    padded[: values.size] = values
+    parts = (padded[first : first + size].reshape(2, -1) for first, size in _parts(values.size, n))
     return np.stack([np.tile(part, n // part.size).reshape(-1) for part in parts])
 
 
@@ -56,16 +56,16 @@ def collect(slots: Residues, values: int, t: int) -> Residues:
         slots: residues, (ciphertexts, n).
         values: v.
     """
-    n, found = slots.shape[1], np.empty(values, dtype=np.uint64)
+    n, collected = slots.shape[1], np.empty(values, dtype=np.uint64)
     for row, (first, size) in zip(slots, _parts(values, n), strict=True):
         copies = row.reshape(2, n // size, size // 2)
         total = copies[:, 0]
         for index in range(1, n // size):
             total = modular.add(total, copies[:, index], t)
         share = np.uint64(pow(n // size, -1, t))
-        held = modular.multiply(total.reshape(-1), np.full(size, share), t)
-        found[first : first + size] = held[: min(size, values - first)]
-    return found
+        part = modular.multiply(total.reshape(-1), np.full(size, share), t)
+        collected[first : first + size] = part[: min(size, values - first)]
+    return collected
 
 
 def _parts(values: int, n: int) -> Iterator[tuple[int, int]]:

@@ -39,7 +39,7 @@ class TiledAxis:
         return range(0, self.axis.outputs, self.tile)
 
     def outputs_from(self, start: int) -> int:
-        """Return how many outputs the tile has whose first is ``start``; ``start``: u0."""
+        """Return the number of outputs of the tile whose first is ``start``; ``start``: u0."""
         return min(self.tile, self.axis.outputs - start)
 
 
@@ -72,12 +72,12 @@ class CyclicTiles(TiledAxis):
             positions, shape (tiles, N); ``axis.stored(phase)``, one beyond the image, where the place holds a zero.
         """
         stored = self.axis.stored(phase)
-        found = np.full((self.count, self.length), stored, dtype=np.int64)
+        sources = np.full((self.count, self.length), stored, dtype=np.int64)
         for tile, start in enumerate(self.starts):
             lowest, highest = self._held(start, phase)
             m = np.arange(lowest, highest + 1)
-            found[tile, m % self.length] = start + m
-        return found
+            sources[tile, m % self.length] = start + m
+        return sources
 
     @property
     def _unlike(self) -> list[int]:

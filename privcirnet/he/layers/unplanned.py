@@ -1,4 +1,4 @@
-"""What is known of an encrypted layer before it is planned, which is all that bounds on values depend on.
+"""Encrypted layers before they are planned: all that bounds on values depend on.
 
 Lowering leaves such layers in its nodes. :mod:`planning.fit` puts planned ones in their places when it has chosen the
 parameters, so no finished program has any.

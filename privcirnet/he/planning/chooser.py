@@ -23,7 +23,7 @@ from privcirnet.he.rlwe.security import MAX_LOG_Q
 
 WIDE = ParameterSet(WIDE_RING_DEGREE, WIDE_COEFFICIENT_BITS)
 SHORT_SETS = (ParameterSet(8192, (45, 45, 45, 45)), ParameterSet(8192, (60, 60, 60)))
-"""For exact steps, whose t is short: as fast as the first of all sets with fewer bytes, and a third faster. A random
+"""Sets for exact steps, whose t is short: as fast as the first with fewer bytes, and a third faster. A random
 truncation would fail more often."""
 SETS = (
     ParameterSet(8192, DEFAULT_COEFFICIENT_BITS),
@@ -40,10 +40,10 @@ the last also for sums of tens of thousands of products. n = 4096 has no room fo
 
 @dataclass(frozen=True)
 class ParameterChoice:
-    """What was chosen and what else there was.
+    """A choice of parameters, and the alternatives.
 
     Attributes:
-        verdicts: of every candidate, the fastest first.
+        verdicts: verdict of every candidate, the fastest first.
     """
 
     wants: Requirements
@@ -67,7 +67,7 @@ class ParameterChoice:
         return next(verdict for verdict in self.verdicts if verdict.fits)
 
     def reason(self) -> str:
-        """The choice in one line."""
+        """Return the choice in one line."""
         if self.cheapest is not self.chosen:
             share = self.cheapest.option.seconds / self.chosen.option.seconds
             return f"{self.cheapest.option.parameters} would do in {share:.2f} of the time; he.ring_degree=0 chooses"
@@ -78,7 +78,7 @@ class ParameterChoice:
         return f"{self.set}: the fastest that fits; {nearest.option.parameters} does not ({nearest.binding})"
 
     def explain(self) -> list[str]:
-        """A table in plain lines, one for each candidate, under what the program needs."""
+        """Return a table in plain lines, one for each candidate, under what the program needs."""
         wants = self.wants
         needs = (
             f"needed: t of {wants.plain_bits} bits by {wants.needed_by} "
@@ -100,42 +100,43 @@ def sets_for(ring_degree: int, coefficient_bits: Sequence[int] = ()) -> tuple[Pa
     """Return the sets that settings allow: the named one, the known ones of a ring degree, or all for n = 0."""
     if coefficient_bits:
         return (ParameterSet(ring_degree, tuple(coefficient_bits)),)
-    found = tuple(s for s in SETS if ring_degree in (0, s.ring_degree))
-    if not found:
-        known = ", ".join(map(str, sorted({s.ring_degree for s in SETS})))
+    sets = tuple(s for s in SETS if ring_degree in (0, s.ring_degree))
+    if not sets:
+        degrees = ", ".join(map(str, sorted({s.ring_degree for s in SETS})))
         raise RuleError(
             "he.ring_degree without he.coefficient_bits must be that of a known set",
             got=ring_degree,
-            remedy=f"use {known}, or 0 to let the program's bounds choose",
+            remedy=f"use {degrees}, or 0 to let the program's bounds choose",
         )
-    return found
+    return sets
 
 
 def choose(
-    wants: Requirements, options: Iterable[ParameterCandidate], wanted: ParameterSet | None = None
+    wants: Requirements, options: Iterable[ParameterCandidate], fixed: ParameterSet | None = None
 ) -> ParameterChoice:
     """Return the fastest of some options that fits, for exact steps the shortest of the fastest; there must be one.
 
-            wanted: choose this one, which must be among the options; the others are judged for the explanation.
+    Args:
+        fixed: set to choose, which must be among the options; the others are judged for the explanation.
 
     Raises:
-        DoesNotFit: none fits, or the wanted one does not; names what binds for the one that comes closest.
-        RuleError: that one is not secure, or its layers have no layout.
+        DoesNotFit: none fits, or the fixed one does not; names what binds for the one that comes closest.
+        RuleError: the fixed one is not secure, or its layers have no layout.
     """
     judged = (judge(wants, option) for option in options)
     # Without exact steps a longer modulus leaves room for a larger t.
     verdicts = tuple(sorted(judged, key=lambda v: (v.option.seconds, wants.exact and v.option.parameters.log_q)))
-    eligible = [v for v in verdicts if wanted in (None, v.option.parameters)]
+    eligible = [v for v in verdicts if fixed in (None, v.option.parameters)]
     fitting = [v for v in eligible if v.fits]
     if fitting:
         return ParameterChoice(wants, verdicts, fitting[0])
     closest = max(eligible, key=_closeness)
     assert closest.error is not None
-    other = next((v.option.parameters for v in verdicts if v.fits), None)
-    if other is None:
+    alternative = next((v.option.parameters for v in verdicts if v.fits), None)
+    if alternative is None:
         raise closest.error
     raise type(closest.error)(
-        closest.error.rule, got=closest.error.got, remedy=f"{other} would do: he.ring_degree=0 chooses it"
+        closest.error.rule, got=closest.error.got, remedy=f"{alternative} would do: he.ring_degree=0 chooses it"
     )
 
 
@@ -144,10 +145,10 @@ def _closeness(verdict: Verdict) -> tuple[int, float]:
     return STAGES.index(verdict.stage), verdict.budget.left if verdict.budget else 0.0
 
 
-def _row(wants: Requirements, verdict: Verdict, chosen: bool) -> tuple[str, ...]:
+def _row(wants: Requirements, verdict: Verdict, is_chosen: bool) -> tuple[str, ...]:
     option, parameters = verdict.option, verdict.parameters
     limit = MAX_LOG_Q.get(option.parameters.ring_degree, 0)
-    result = "chosen" if chosen else "fits" if verdict.fits else verdict.binding
+    result = "chosen" if is_chosen else "fits" if verdict.fits else verdict.binding
     return (
         str(option.parameters),
         f"{option.parameters.log_q} of {limit}",

@@ -26,7 +26,7 @@ OT_SECONDS = 1e-7
 
 @dataclass(frozen=True)
 class Cost:
-    """Predicted seconds of one layer."""
+    """A prediction of one layer's seconds."""
 
     client_encrypt: float = 0.0
     server: float = 0.0
@@ -57,7 +57,7 @@ def operation_cost(operation: Operation, shape: tuple[int, int, int], profile: P
 
 @dataclass(frozen=True)
 class OperationPrices:
-    """Of all that an operation takes, see :class:`program.operation.CostModel`."""
+    """Prices of all that an operation takes, see :class:`program.operation.CostModel`."""
 
     profile: Profile
     link: NetworkLink
@@ -111,7 +111,7 @@ def plan_cost(plan: BsgsPlan, profile: Profile, link: NetworkLink) -> Cost:
 
 
 def _shared(plan: BsgsPlan) -> dict[str, int]:
-    """How often a plan does what threads share by whole operations."""
+    """Return the counts of a plan's operations that threads share whole."""
     inputs, outputs, babies = plan.ciphertexts_in, plan.ciphertexts_out, plan.baby_rotations
     return {
         "receive": inputs,
@@ -126,7 +126,7 @@ def _shared(plan: BsgsPlan) -> dict[str, int]:
 
 
 def _uneven(plans: Sequence[BsgsPlan], profile: Profile) -> float:
-    """Seconds that threads of the server wait for each other, beyond :func:`plan_cost`.
+    """Return the seconds that threads of the server wait for each other, beyond :func:`plan_cost`.
 
     It depends on all pieces of a layer together, so plans are chosen without it.
     """
@@ -189,9 +189,9 @@ def square_cost(values: int, profile: Profile, link: NetworkLink) -> Cost:
         profile: seconds of operations at one (n, q).
     """
     n, s, sizes = profile.ring_degree, profile.seconds, subring.sizes(values, profile.ring_degree)
-    count, kept = len(sizes), sum(sizes) / n
+    count, share = len(sizes), sum(sizes) / n
     server = (count + -count % profile.threads) * (s["receive"] + s["pmult_plain"] + s["reply"])
-    network = transfer_seconds(kept, kept, count, profile, link) + link.round_trip
+    network = transfer_seconds(share, share, count, profile, link) + link.round_trip
     return Cost(count * s["encrypt"], server, count * s["decrypt"], network)
 
 

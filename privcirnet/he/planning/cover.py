@@ -37,7 +37,7 @@ class CoverGrid(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What a lane can hold.
+    """The contents of a lane.
 
     Attributes:
         groups: channel groups in each lane.
@@ -55,7 +55,7 @@ class Cover(NamedTuple):
     Attributes:
         seconds: predicted for all of them, without transforms and round trip.
         runs: (piece, how many in a row), in order.
-        repeated: how often all of the runs come one after the other.
+        repeated: number of times that all of the runs come one after the other.
     """
 
     seconds: Seconds
@@ -147,21 +147,21 @@ class _Covering:
         return min((self._groups_with(content, groups) for content in self._whole), key=_total)
 
     def _groups_with(self, content: Contents, groups: int) -> Cover:
-        """All tiles of ``groups`` channel groups, the first pieces with this content."""
-        held = min(content.groups, groups)
-        return self._repeat(Contents(content.lanes, held, content.tiles), groups // held, self._groups, groups % held)
+        """Return the cover of all tiles of ``groups`` channel groups, the first pieces with this content."""
+        side = min(content.groups, groups)
+        return self._repeat(Contents(content.lanes, side, content.tiles), groups // side, self._groups, groups % side)
 
     def _best_tiles(self, tiles: int, side: int) -> Cover:
         able = (content for content in self._contents if content.groups >= side)
         return min((self._tiles_with(content, tiles, side) for content in able), key=_total)
 
     def _tiles_with(self, content: Contents, tiles: int, side: int) -> Cover:
-        """``tiles`` tiles of ``side`` channel groups side by side, the first pieces with this content."""
-        held, best = min(content.tiles, tiles), partial(self._tiles, side=side)
-        return self._repeat(Contents(content.lanes, side, held), tiles // held, best, tiles % held)
+        """Return the cover of ``tiles`` tiles of ``side`` channel groups each, the first pieces with this content."""
+        count, best = min(content.tiles, tiles), partial(self._tiles, side=side)
+        return self._repeat(Contents(content.lanes, side, count), tiles // count, best, tiles % count)
 
     def _repeat(self, kind: Contents, count: int, best: Callable[[int], Cover], rest: int) -> Cover:
-        """``count`` pieces of a kind, then the best for the rest."""
+        """Return ``count`` pieces of a kind, then the best for the rest."""
         seconds, piece = self._piece(kind)
         more = best(rest) if rest else _NOTHING
         return Cover(sum_of(_times(seconds, count), more.seconds), ((piece, count), *more.runs))
@@ -180,10 +180,10 @@ def best_plan(lanes: int, blocks_in: int, blocks_out: int, goal: Objective) -> t
         blocks_in: p.
         blocks_out: q.
     """
-    found = _plans(lanes, blocks_in, blocks_out, goal.sums != "encrypted")
+    plans = _plans(lanes, blocks_in, blocks_out, goal.sums != "encrypted")
     if goal.sums == "shares":
-        found = [plan for plan in found if not plan.rotations]
-    priced = [(plan_cost(plan, goal.profile, goal.link), plan) for plan in found]
+        plans = [plan for plan in plans if not plan.rotations]
+    priced = [(plan_cost(plan, goal.profile, goal.link), plan) for plan in plans]
     return min(priced, key=lambda pair: pair[0].total)
 
 

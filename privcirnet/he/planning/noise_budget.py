@@ -1,10 +1,10 @@
-"""Whether a set (n, q) carries a program, with which t, and if not, what binds.
+"""Parameter sets (n, q) that carry a program, their t, and the limit that binds where one does not.
 
 The noise budget falls with t: of the data primes' bits, t itself, the noise of the products (t times a constant,
 :func:`bfv.noise.noise_bits`), the flooding and its range are spent. So a set carries t up to some size, the
 program needs t from some size on (:mod:`planning.requirements`), and the set fits if there is a prime in between that
 is 1 modulo 2n and every transform length. The chosen t is the largest such: that makes truncation safer still. Where
-bytes cost time it is the smallest, and where truncation is exact. What bits are to spare then go
+bytes cost time it is the smallest, and where truncation is exact. Bits to spare then go
 into the flooding, which must hide the noise of a whole image (:func:`ring.sampling.image_distance_bits`).
 """
 
@@ -24,7 +24,7 @@ from privcirnet.he.ring.sampling import FLOODING_BITS, IMAGE_DISTANCE_BITS, imag
 from privcirnet.he.rlwe.security import MAX_LOG_Q, check_security
 
 STAGES = ("layout", "security", "value bound", "truncation", "transform lengths", "noise budget")
-"""What can bind, in the order of the checks."""
+"""Limits that can bind, in the order of the checks."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class ParameterCandidate:
     """A set with the program's layers as they are planned under it.
 
     Attributes:
-        layers: planned for n; empty where they do not fit it.
-        problem: why the layers do not fit n, if so.
+        layers: layers planned for n; empty where they do not fit it.
+        problem: error of layers that do not fit n; None: they fit.
         thrifty: bytes cost time, so t is as small as it may be: each of its bits lengthens replies.
         squares: number of values of each of the program's squares.
         counted: whether its seconds are the papers' units.
@@ -50,7 +50,7 @@ class ParameterCandidate:
 
 @dataclass(frozen=True)
 class NoiseBudget:
-    """Where the bits of the data primes go. All but ``left`` and ``switched`` are spent.
+    """The spending of the data primes' bits. All but ``left`` and ``switched`` are spent.
 
     Attributes:
         modulus: bits of q without the special prime.
@@ -80,13 +80,13 @@ class NoiseBudget:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a set fits, and why.
+    """The judgement of a set: whether it fits, and the limit that binds.
 
     Attributes:
-        parameters: with the chosen t; with the smallest t that the program needs where the budget does not carry it.
-        binding: where the set does not fit, what binds, e.g. "security: log q 240 > 218".
+        parameters: set with the chosen t; with the smallest that the program needs if the budget does not carry it.
+        binding: limit that binds where the set does not fit, e.g. "security: log q 240 > 218".
         stage: the entry of :data:`STAGES` that binds.
-        error: the same as an error, None where the set fits.
+        error: refusal of the set, None where it fits.
     """
 
     option: ParameterCandidate
@@ -124,8 +124,11 @@ def replies(layers: Iterable[Layer], squares: Iterable[int], parameters: Paramet
     """Yield for each layer and square the coefficients of c0 that the client sees, and the bits of their noise."""
     n = parameters.ring_degree
     for layer in layers:
-        kept = layer.kept
-        yield layer.ciphertexts_out * n if kept is None else sum(map(len, kept)), layer.noise_bits(parameters)
+        coefficients = layer.kept
+        yield (
+            layer.ciphertexts_out * n if coefficients is None else sum(map(len, coefficients)),
+            layer.noise_bits(parameters),
+        )
     for values in squares:
         yield sum(subring.sizes(values, n)), square_noise_bits(parameters)
 
@@ -152,23 +155,23 @@ def judge(wants: Requirements, option: ParameterCandidate) -> Verdict:
     if not _carried(verdict):
         return _refused_noise(wants, verdict)
     larger = () if option.thrifty or wants.exact else _parameters(wants, option, smallest.plain_bits + 1)
-    return [verdict, *(found for found in (_with_budget(option, p) for p in larger) if _carried(found))][-1]
+    return [verdict, *(candidate for candidate in (_with_budget(option, p) for p in larger) if _carried(candidate))][-1]
 
 
 def _parameters(wants: Requirements, option: ParameterCandidate, from_bits: int = 2) -> Iterator[Parameters]:
-    """With the largest prime t of each number of bits that carries every transform length, in ascending order."""
+    """Yield parameters with the largest prime t of each length that carries all transform lengths, ascending."""
     n, bits = option.parameters.ring_degree, option.parameters.coefficient_bits
-    multiple, taken = _multiple(wants, option), coefficient_primes(n, bits)
+    multiple, primes = _multiple(wants, option), coefficient_primes(n, bits)
     for size in range(max(from_bits, multiple.bit_length()), MAX_PLAIN_BITS + 1):
         try:
-            t = modular.largest_prime(size, multiple, taken)
+            t = modular.largest_prime(size, multiple, primes)
         except RuleError:
             continue
         yield Parameters(n, bits, t)
 
 
 def _multiple(wants: Requirements, option: ParameterCandidate) -> int:
-    """What t - 1 must be a multiple of."""
+    """Return the number that t - 1 must be a multiple of."""
     lengths = set[int]().union(*(layer.transform_lengths for layer in option.layers))
     return math.lcm(2 * option.parameters.ring_degree, wants.multiple, *lengths)
 
@@ -178,12 +181,12 @@ def _with_budget(option: ParameterCandidate, parameters: Parameters) -> Verdict:
 
 
 def _carried(verdict: Verdict) -> bool:
-    found = verdict.budget
-    return found is not None and found.left >= MIN_NOISE_BUDGET and found.distance >= IMAGE_DISTANCE_BITS
+    budget = verdict.budget
+    return budget is not None and budget.left >= MIN_NOISE_BUDGET and budget.distance >= IMAGE_DISTANCE_BITS
 
 
 def _refused_set(option: ParameterCandidate) -> Verdict | None:
-    """A refusal that has nothing to do with t."""
+    """Return a refusal that has nothing to do with t."""
     n, bits = option.parameters.ring_degree, option.parameters.coefficient_bits
     if option.problem:
         return Verdict(option, binding=f"layout: {option.problem.got}", stage="layout", error=option.problem)
@@ -199,7 +202,7 @@ def _refused_set(option: ParameterCandidate) -> Verdict | None:
 
 
 def _refused_bits(wants: Requirements, option: ParameterCandidate) -> Verdict | None:
-    """A refusal because no t is as large as the program needs."""
+    """Return a refusal because no t is as large as the program needs."""
     if wants.value_bits > MAX_PLAIN_BITS:
         return _refuse(
             option,
@@ -238,10 +241,10 @@ def _refused_lengths(wants: Requirements, option: ParameterCandidate) -> Verdict
 def _refused_noise(wants: Requirements, verdict: Verdict) -> Verdict:
     assert verdict.parameters is not None
     assert verdict.budget is not None
-    t, left, distance = verdict.parameters.plain_bits, verdict.budget.left, verdict.budget.distance
-    rule, got = f"every layer must leave {MIN_NOISE_BUDGET} bits of noise budget", f"{left} bits"
-    binding = f"noise budget: {left} bits after {FLOODING_BITS}-bit flooding"
-    if left >= MIN_NOISE_BUDGET:
+    t, bits, distance = verdict.parameters.plain_bits, verdict.budget.left, verdict.budget.distance
+    rule, got = f"every layer must leave {MIN_NOISE_BUDGET} bits of noise budget", f"{bits} bits"
+    binding = f"noise budget: {bits} bits after {FLOODING_BITS}-bit flooding"
+    if bits >= MIN_NOISE_BUDGET:
         rule, got = f"flooding must hide an image's noise to 2^-{IMAGE_DISTANCE_BITS}", f"2^-{distance:.1f}"
         binding = f"noise budget: an image is hidden to {got}"
     refusal = _refuse(

@@ -16,19 +16,19 @@ from privcirnet.he.planning.profile import ONLINE, NetworkLink, Profile
 from privcirnet.he.program.operation import Operation
 
 _LIMBS = 2
-"""Of a residue, for weights of 8 bits and t of up to 60 bits."""
+"""Digits of a residue, for weights of 8 bits and t of up to 60 bits."""
 
 MESSAGE_BYTE = 1.4e-8
 """Seconds of what both parties do for a byte that they send with the image (benchmarks/exact_steps.py)."""
 
 
 class ClearWork(NamedTuple):
-    """What a layer in clear does, as often as each operation of :data:`ONLINE` in their order.
+    """Counts of the operations of a layer in clear, those of :data:`ONLINE` in their order.
 
     Attributes:
         calls: 1.
         values: digits that are read, laid out for the products, and written.
-        products: of a digit and a weight, in products of matrices.
+        products: products of a digit and a weight, in products of matrices.
         depthwise: products of a digit and a weight, channel by channel.
     """
 
@@ -40,17 +40,17 @@ class ClearWork(NamedTuple):
 
 
 def clear_work(shape: LinearShape, block_size: int) -> ClearWork:
-    """Return what a layer in clear does.
+    """Return the counts of a layer in clear.
 
     >>> clear_work(LinearShape(4, 4, 16, 16), 8)
     ClearWork(calls=1, values=1024, products=2816, weights=88, depthwise=0)
     """
     positions = prod(shape.output_shape[1:])
-    ends, seen = prod(shape.input_shape) + prod(shape.output_shape), shape.in_channels * shape.kernel**2
-    dense = shape.out_channels * seen // shape.groups
+    ends, taps = prod(shape.input_shape) + prod(shape.output_shape), shape.in_channels * shape.kernel**2
+    dense = shape.out_channels * taps // shape.groups
     if shape.kind == "depthwise" and shape.kernel > 1:
         return ClearWork(1, _LIMBS * ends, 0, dense, _LIMBS * dense * positions)
-    values = ends + (seen * positions if shape.kernel > 1 else 0)
+    values = ends + (taps * positions if shape.kernel > 1 else 0)
     weights = dense * block_products(block_size) // block_size**2
     return ClearWork(1, _LIMBS * values, _LIMBS * weights * positions, weights, 0)
 
@@ -76,20 +76,20 @@ def online_cost(operation: Operation, shape: tuple[int, int, int], profile: Prof
 
 
 class _Online(OperationPrices):
-    """Of what is left when the image comes."""
+    """Prices of the work that is left when the image comes."""
 
     def linear(self, layer: Layer) -> Cost:
         return Cost(server=online_seconds(layer.shape, layer.block_size, self.profile))
 
     def product(self, left: Layer, right: Layer) -> Cost:
-        asked = prod(left.shape.input_shape) + prod(right.shape.input_shape)
-        return self._question(asked, prod(left.shape.output_shape))
+        sent = prod(left.shape.input_shape) + prod(right.shape.input_shape)
+        return self._question(sent, prod(left.shape.output_shape))
 
     def square(self, values: int) -> Cost:
         return self._question(values, values)
 
-    def _question(self, asked: int, answered: int) -> Cost:
-        return self.messages(*(values * self.profile.plain_bits // 8 for values in (asked, answered)))
+    def _question(self, sent: int, answered: int) -> Cost:
+        return self.messages(*(values * self.profile.plain_bits // 8 for values in (sent, answered)))
 
     def messages(self, *byte_counts: int, ahead: int = 0, transfers: int = 0) -> Cost:
         return super().messages(*byte_counts) + Cost(server=sum(byte_counts) * MESSAGE_BYTE)

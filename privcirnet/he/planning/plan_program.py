@@ -42,9 +42,9 @@ class PlannedProgram:
     """A program with parameters.
 
     Attributes:
-        program: with weights, its layers planned for its parameters.
+        program: program with weights, its layers planned for its parameters.
         intervals: the bounds of its nodes, proved or measured.
-        sizes: of their values: the largest if proved, the mean if measured.
+        sizes: sizes of their values: the largest if proved, the mean if measured.
     """
 
     program: Program
@@ -58,12 +58,12 @@ class Draft:
     """An integer network with its bounds: all that the choice of parameters and plans depends on.
 
     Attributes:
-        nodes: their layers planned for some parameters, or not yet.
-        weights: by node name.
+        nodes: nodes, their layers planned for some parameters, or not yet.
+        weights: weights by node name.
         intervals: the bounds of its nodes, proved or measured.
-        sizes: of their values: the largest if proved, the mean if measured.
+        sizes: sizes of their values: the largest if proved, the mean if measured.
         kind: "proved" or "measured".
-        lengths: of transforms, see :class:`planning.goal.Objective`.
+        lengths: lengths of transforms, see :class:`planning.goal.Objective`.
     """
 
     nodes: tuple[Node, ...]
@@ -110,24 +110,24 @@ def plan_program(network: Network, target: Target) -> PlannedProgram:
     return fit_draft(draft(network, target), target)
 
 
-def fit_draft(found: Draft, target: Target) -> PlannedProgram:
+def fit_draft(draft: Draft, target: Target) -> PlannedProgram:
     """Return :func:`fit`'s program of a network whose bounds are known."""
-    wants = requirements(found.nodes, found.intervals, found.sizes, target.failure_bits)
-    own = target.profile.parameter_set
-    sets = target.sets if target.auto else (own, *target.sets)
-    sets = [known for known in sets if wants.exact or known == own or known not in chooser.SHORT_SETS]
+    wants = requirements(draft.nodes, draft.intervals, draft.sizes, target.failure_bits)
+    profile_set = target.profile.parameter_set
+    sets = target.sets if target.auto else (profile_set, *target.sets)
+    sets = [s for s in sets if wants.exact or s == profile_set or s not in chooser.SHORT_SETS]
     profile = replace(target.profile, plain_bits=min(wants.plain_bits, MAX_PLAIN_BITS))
-    candidates = options(found.nodes, profile, target.link, sets, found.lengths)
-    choice = chooser.choose(wants, candidates, None if target.auto else own)
-    planned = replan(found.nodes, _priced(profile, choice.set, target.link), target.link, found.lengths)
+    candidates = options(draft.nodes, profile, target.link, sets, draft.lengths)
+    choice = chooser.choose(wants, candidates, None if target.auto else profile_set)
+    planned = replan(draft.nodes, _priced(profile, choice.set, target.link), target.link, draft.lengths)
     check_carried(planned, choice.parameters.plain_modulus)
-    width = bounds.value_bits(found.intervals[planned[-1].name])
-    program = Program(planned, choice.parameters, found.weights, found.kind, target.answer, width)
+    width = bounds.value_bits(draft.intervals[planned[-1].name])
+    program = Program(planned, choice.parameters, draft.weights, draft.kind, target.answer, width)
     try:
         manifest.check(program)
     except RuleError as error:
         raise RuleError(error.rule, got=error.got, remedy="change the network or its calibration") from None
-    return PlannedProgram(program, found.intervals, found.sizes, choice)
+    return PlannedProgram(program, draft.intervals, draft.sizes, choice)
 
 
 def check_carried(nodes: Sequence[Node], plain_modulus: int) -> None:
@@ -154,7 +154,7 @@ class Planned(Planner):
         return planned_layer(shape, block_size, self.profile, self.link, self.lengths)
 
     def factor(self, shape: LinearShape) -> SpectralLayer:
-        """Its weights are encoded for every image."""
+        """Return the layer of a factor, whose weights are encoded for every image."""
         return planned_layer(shape, 1, for_one_use(self.profile), self.link)
 
 
@@ -186,13 +186,15 @@ def options(
     nodes: Sequence[Node], profile: Profile, link: NetworkLink, sets: Sequence[ParameterSet], lengths: int = 0
 ) -> tuple[ParameterCandidate, ...]:
     """Return every set once, with the program's layers as they are planned under it."""
-    return tuple(_option(nodes, _priced(profile, wanted, link), link, lengths) for wanted in dict.fromkeys(sets))
+    return tuple(
+        _option(nodes, _priced(profile, parameters, link), link, lengths) for parameters in dict.fromkeys(sets)
+    )
 
 
-def _priced(profile: Profile, wanted: ParameterSet, link: NetworkLink) -> Profile:
-    """The profile's times at a set; one for all t where bytes cost nothing, so that plans are made once."""
-    found = scaled(profile, wanted)
-    return found if link.counts else replace(found, plain_bits=MAX_PLAIN_BITS)
+def _priced(profile: Profile, parameters: ParameterSet, link: NetworkLink) -> Profile:
+    """Return the profile's times at a set; one for all t where bytes cost nothing, so that plans are made once."""
+    rescaled = scaled(profile, parameters)
+    return rescaled if link.counts else replace(rescaled, plain_bits=MAX_PLAIN_BITS)
 
 
 def _option(nodes: Sequence[Node], profile: Profile, link: NetworkLink, lengths: int) -> ParameterCandidate:

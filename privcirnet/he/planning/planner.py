@@ -41,18 +41,18 @@ from privcirnet.he.program import limits
 _SMOOTH = 2**10 * 3**2 * 5 * 7 * 11 * 13 * 17
 """Lengths that divide this are carried by one plain modulus all together."""
 SHORT = 2**10 * 3**2 * 5 * 17
-"""Those that divide this are carried by one of 25 bits. It costs layers of 32 x 32 to 2 x 2 pixels 1 or 2 %."""
+"""Lengths that divide this are carried by one of 25 bits. It costs layers of 32 x 32 to 2 x 2 pixels 1 or 2 %."""
 _TILES_ON_AN_AXIS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 
 
 def plan_layer(shape: LinearShape, block_size: int, goal: Objective) -> LayerChoice:
-    """Return the cheapest plan of a layer, and what it was chosen from.
+    """Return the cheapest plan of a layer, and the candidates.
 
     Raises:
         RuleError: The block size does not divide the channels, or no tile fits a ciphertext.
     """
-    found = sorted(_candidates(shape, block_size, goal), key=_total)
-    priced = tuple((Cost(*candidate.seconds), candidate.layer(goal)) for candidate in found)
+    ordered = sorted(_candidates(shape, block_size, goal), key=_total)
+    priced = tuple((Cost(*candidate.seconds), candidate.layer(goal)) for candidate in ordered)
     first = next((place for place, (_, layer) in enumerate(priced) if not _excess(layer, goal)), 0)
     return LayerChoice(priced[first][1], goal, priced[first:])
 
@@ -104,20 +104,22 @@ class _Candidate(NamedTuple):
 
 
 def _candidates(shape: LinearShape, block_size: int, goal: Objective) -> list[_Candidate]:
-    """For every layout and number of lanes the grid covered by as many pieces of that kind as fit."""
-    found: list[_Candidate] = []
+    """Return covers of the grid for every layout and number of lanes, with as many pieces of that kind as fit."""
+    candidates: list[_Candidate] = []
     for layout, grid in _layouts(shape, block_size, goal.lengths) or _layouts(shape, block_size, 0):
         if grid.cell <= goal.profile.ring_degree:
             fixed = parts_of(fixed_cost(layout, goal.profile, goal.link))
             parts = (cover for cover in covers(grid, goal) if cover.size <= MAX_PIECES)
-            found += (_Candidate(sum_of(cover.seconds, fixed), partial(_written, layout, cover)) for cover in parts)
-    if not found:
+            candidates += (
+                _Candidate(sum_of(cover.seconds, fixed), partial(_written, layout, cover)) for cover in parts
+            )
+    if not candidates:
         raise RuleError(
             "a cell (block size x places of a tile) must fit a ciphertext",
             got=f"block size {block_size} at {shape.height} x {shape.width} for {goal.profile.ring_degree} slots",
             remedy="use a smaller block size or a larger ring degree",
         )
-    return found
+    return candidates
 
 
 def _total(candidate: _Candidate) -> float:
@@ -136,7 +138,7 @@ def counted_goal(ring_degree: int) -> Objective:
 def candidate_layers(shape: LinearShape, block_size: int, ring_degree: int) -> list[SpectralLayer]:
     """Return a layer for every plan of an untiled map, all pieces alike: an oracle for tests."""
     layout = SpectralLayout.whole(shape, block_size)
-    found: list[SpectralLayer] = []
+    layers: list[SpectralLayer] = []
     for lanes, groups, tiles in lane_contents(grid_of(layout), ring_degree):
         if shape.groups % groups or layout.tiles % tiles:
             continue
@@ -144,13 +146,13 @@ def candidate_layers(shape: LinearShape, block_size: int, ring_degree: int) -> l
         for on_shares in (True, False):
             for plan in bsgs.candidates(lanes, layout.blocks_in, layout.blocks_out, on_shares=on_shares):
                 pieces = (piece_of(plan, groups, tiles),) * count
-                found.append(SpectralLayer(shape, block_size, ring_degree, layout.tile, pieces))
-    return found
+                layers.append(SpectralLayer(shape, block_size, ring_degree, layout.tile, pieces))
+    return layers
 
 
 @lru_cache(maxsize=1024)
 def _layouts(shape: LinearShape, block_size: int, lengths: int) -> tuple[tuple[SpectralLayout, CoverGrid], ...]:
-    """Tilings worth a look: single positions where an axis is not transformed, else an axis in a few parts.
+    """Return the tilings worth a look: single positions where an axis is not transformed, else an axis in a few parts.
 
     A tile's transform length must be smooth, so that one plain modulus carries the lengths of many layers; only a
     whole map may have any. Where ``lengths`` is not 0, all must divide it, and there may be no such tiling.
@@ -161,10 +163,10 @@ def _layouts(shape: LinearShape, block_size: int, lengths: int) -> tuple[tuple[S
         parts = {-(-outputs // count) for count in _TILES_ON_AN_AXIS if count <= outputs}
         sizes.append(sorted(parts, reverse=True) if axis.transformed else [size])
     tiled = [SpectralLayout(shape, block_size, (height, width)) for height in sizes[0] for width in sizes[1]]
-    kept = (
+    usable = (
         layout
         for layout in tiled
         if (not lengths and layout.tile == whole.tile)
         or not any((lengths or _SMOOTH) % length for length in layout.spectral_extent)
     )
-    return tuple((layout, grid_of(layout)) for layout in kept)
+    return tuple((layout, grid_of(layout)) for layout in usable)

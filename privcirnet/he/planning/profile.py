@@ -1,4 +1,4 @@
-"""What predictions rest on: seconds of a machine's operations at one (n, q), and the network between the parties."""
+"""Profiles, which predictions rest on: seconds of a machine's operations at one (n, q), and the parties' network."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -30,7 +30,7 @@ OPERATIONS = {
     "clear_depthwise": "server, when the image comes: one product of a depthwise layer",
 }
 ONLINE = tuple(name for name in OPERATIONS if name.startswith("clear_"))
-"""Those of the online phase of a prepared inference."""
+"""Operations of the online phase of a prepared inference."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ _COUNTED = "counted"
 
 @dataclass(frozen=True)
 class Profile:
-    """Measured seconds per operation (keys of :data:`OPERATIONS`) of one machine at one (n, q).
+    """A profile: measured seconds per operation (keys of :data:`OPERATIONS`) of one machine at one (n, q).
 
     Bytes are predicted for a t of ``plain_bits`` bits, which the length of replies depends on.
 
@@ -101,7 +101,7 @@ class Profile:
         return self.name.partition(",")[0] == _COUNTED
 
     def to_dict(self) -> dict[str, object]:
-        """Plain data for JSON: what was measured, whatever t."""
+        """Return plain data for JSON: the measurements, whatever t."""
         return {name: value for name, value in asdict(self).items() if name != "plain_bits"}
 
 

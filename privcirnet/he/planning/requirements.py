@@ -1,4 +1,4 @@
-"""What a program requires of the plain modulus t, for any n and q.
+"""Requirements of a program on the plain modulus t, for any n and q.
 
 Every value must stay under t / 2, and truncation must fail rarely enough. Both ask for a large t. Source:
 docs/mathematics.md, "Truncation" and "What is always checked".
@@ -16,13 +16,13 @@ from privcirnet.he.program.operation import Node
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a program requires of t, for any n and q.
+    """Requirements of a program on t, for any n and q.
 
     Attributes:
         wrapping: :func:`truncation.wrapping_masks`.
         failure_bits: an image has a wrong truncation with probability at most 2^-failure_bits.
-        exact: what t must be greater than for exact steps.
-        multiple: of which t - 1 must be one for them.
+        exact: number that t must be greater than for exact steps.
+        multiple: number that t - 1 must be a multiple of for them.
     """
 
     node: str
@@ -49,7 +49,7 @@ class Requirements:
 
     @property
     def needed_by(self) -> str:
-        """Which of the two wants the larger t."""
+        """The requirement with the larger t."""
         if self.value_bits >= self.truncation_bits:
             return f"value bound of {self.node}"
         return "truncation failure"

@@ -1,4 +1,4 @@
-"""What a program is made for, and a profile's times at other sets than its own.
+"""The target of a program, and a profile's times at other sets than its own.
 
 A profile is measured at one set; for another its times are scaled by what the operations do: a rotation transforms
 every digit (one for each data prime) to every prime, n log n each; everything else on a ciphertext is n log n for each
@@ -16,7 +16,7 @@ from privcirnet.he.program import bounds
 
 @dataclass(frozen=True)
 class Target:
-    """What a program is made for.
+    """The target that a program is compiled for.
 
     Attributes:
         profile: operation times that plans are chosen by; its n and q are the program's, unless ``auto``.
@@ -28,9 +28,9 @@ class Target:
         seen: each node's real values on images, for measured bounds; None for proved ones.
         margin_bits: measured bounds: values of other images may exceed these 2^margin_bits times.
         truncation: "random", or "exact" by two-party computation (:mod:`program.exact`).
-        nonlinear: of activations that are no polynomials: "refused", or "exact" (:mod:`program.exact`), which
+        nonlinear: treatment of activations that are no polynomials: "refused", or "exact" (:mod:`program.exact`), which
             needs exact truncations.
-        answer: what the client is given, one of :data:`program.program.ANSWERS`; "top1" needs exact truncations.
+        answer: result for the client, one of :data:`program.program.ANSWERS`; "top1" needs exact truncations.
     """
 
     profile: Profile
@@ -44,24 +44,24 @@ class Target:
     nonlinear: str = "refused"
     answer: str = "logits"
 
-    def at(self, wanted: ParameterSet) -> "Target":
+    def at(self, parameters: ParameterSet) -> "Target":
         """Return the same target with one set, no choice, and the profile's times scaled to it."""
-        return replace(self, profile=scaled(self.profile, wanted), sets=(), auto=False)
+        return replace(self, profile=scaled(self.profile, parameters), sets=(), auto=False)
 
 
-def scaled(profile: Profile, wanted: ParameterSet) -> Profile:
+def scaled(profile: Profile, parameters: ParameterSet) -> Profile:
     """Return the profile's times as they would be at another set; at its own, the profile itself."""
-    own = profile.parameter_set
-    if wanted == own:
+    measured = profile.parameter_set
+    if parameters == measured:
         return profile
-    transforms = _transforms(wanted) / _transforms(own)
-    digits = len(wanted.coefficient_bits) / len(own.coefficient_bits)
+    transforms = _transforms(parameters) / _transforms(measured)
+    digits = len(parameters.coefficient_bits) / len(measured.coefficient_bits)
     factors = {"transform": 1.0, "rotate": transforms * digits} | dict.fromkeys(ONLINE, 1.0)
     seconds = {name: s * factors.get(name, transforms) for name, s in profile.seconds.items()}
-    set_of = {"ring_degree": wanted.ring_degree, "coefficient_bits": wanted.coefficient_bits}
+    set_of = {"ring_degree": parameters.ring_degree, "coefficient_bits": parameters.coefficient_bits}
     return replace(profile, name=f"{profile.name}, scaled", seconds=seconds, **set_of)
 
 
-def _transforms(wanted: ParameterSet) -> float:
-    """Work of one transform of a ciphertext: n log n for each data prime."""
-    return wanted.ring_degree * math.log2(wanted.ring_degree) * (len(wanted.coefficient_bits) - 1)
+def _transforms(parameters: ParameterSet) -> float:
+    """Return the work of one transform of a ciphertext: n log n for each data prime."""
+    return parameters.ring_degree * math.log2(parameters.ring_degree) * (len(parameters.coefficient_bits) - 1)

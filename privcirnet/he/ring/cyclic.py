@@ -57,7 +57,7 @@ def cyclic_cells(
         source: residues, any shape.
         numbers: places in the flat source, from 1, 0 for a zero, of each term of the cells' values: shape (terms,
             cells, values of a cell). A value is the sum of its terms.
-        axes: of a cell's shape, to transform by :func:`cyclic`.
+        axes: axes of a cell's shape to transform by :func:`cyclic`.
         t: prime modulus, 1 modulo the length of every transformed axis.
 
     Returns:
@@ -69,10 +69,10 @@ def cyclic_cells(
     if axes:
         forms = {axis: _kernels().transform(shape[axis], t, inverse) for axis in axes}
         return _kernels().transform_cells(source.reshape(-1), numbers, shape, forms)
-    found = gather(source, numbers[0])
+    sums = gather(source, numbers[0])
     for term in numbers[1:]:
-        found = modular.add(found, gather(source, term), t)
-    return found
+        sums = modular.add(sums, gather(source, term), t)
+    return sums
 
 
 def gather(source: Residues, numbers: SourceIndices) -> Residues:

@@ -17,7 +17,7 @@ from privcirnet.errors import RuleError
 Residues = npt.NDArray[np.uint64]
 """Numbers in [0, t)."""
 Integers = npt.NDArray[np.int64]
-"""Signed numbers."""
+"""Signed integers."""
 SourceIndices = npt.NDArray[np.int32]
 """Positions in a flat source, counted from 1; 0 stands for a zero."""
 
@@ -191,7 +191,7 @@ def largest_prime(bits: int, multiple: int, skip: frozenset[int] = frozenset()) 
     """Return the largest prime of a size that is 1 modulo a number.
 
     Args:
-        bits: of the prime, 2 to 61.
+        bits: length of the prime, 2 to 61.
         multiple: the prime minus 1 is a multiple of it.
         skip: primes that are not taken.
     """
@@ -229,7 +229,7 @@ def _reduce_once(x: Residues, t: int) -> Residues:
 
 
 def _upper_half(a: Residues, b: Residues | np.uint64) -> Residues:
-    """Bits 64 to 127 of a b."""
+    """Return bits 64 to 127 of a b."""
     a_high, a_low, b_high, b_low = a >> _HALF, a & _LOW, b >> _HALF, b & _LOW
     middle = a_high * b_low + ((a_low * b_low) >> _HALF)
     carry = a_low * b_high + (middle & _LOW)

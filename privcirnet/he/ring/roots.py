@@ -43,11 +43,11 @@ def dft_matrix(root: int, length: int, scale: int, t: int) -> Residues:
     """Return the matrix of y[k] = scale sum_j x[j] root^(j k) mod t, shape (N, N).
 
     Args:
-        root: of unity, of order N.
+        root: root of unity of order N.
         length: N.
     """
-    found = [pow(root, k, t) * scale % t for k in range(length)]
-    return np.array(found, dtype=np.uint64)[np.outer(np.arange(length), np.arange(length)) % length]
+    powers = [pow(root, k, t) * scale % t for k in range(length)]
+    return np.array(powers, dtype=np.uint64)[np.outer(np.arange(length), np.arange(length)) % length]
 
 
 def cyclic_root(length: int, t: int, inverse: bool) -> tuple[int, int]:

@@ -51,36 +51,36 @@ def uniform(shape: tuple[int, ...], t: int) -> Residues:
         t: modulus under 2^64.
     """
     count = int(np.prod(shape, dtype=np.int64))
-    found = np.empty(count, dtype=np.uint64)
+    residues = np.empty(count, dtype=np.uint64)
 
     def fill(part: range) -> None:
-        found[part.start : part.stop] = _uniform(len(part), t)
+        residues[part.start : part.stop] = _uniform(len(part), t)
 
     each(fill, ranges(count, _AT_ONCE))
-    return found.reshape(shape)
+    return residues.reshape(shape)
 
 
 def _uniform(count: int, t: int) -> Residues:
     limit, width = np.uint64((1 << t.bit_length()) - 1), -(-t.bit_length() // 8)
-    kept = np.empty(0, dtype=np.uint64)
-    while kept.size < count:
-        wanted = count - kept.size + 64
-        octets = np.zeros((wanted, 8), dtype=np.uint8)
-        octets[:, :width] = np.frombuffer(os.urandom(wanted * width), dtype=np.uint8).reshape(wanted, width)
+    accepted = np.empty(0, dtype=np.uint64)
+    while accepted.size < count:
+        draws = count - accepted.size + 64
+        octets = np.zeros((draws, 8), dtype=np.uint8)
+        octets[:, :width] = np.frombuffer(os.urandom(draws * width), dtype=np.uint8).reshape(draws, width)
         drawn = octets.view("<u8")[:, 0].astype(np.uint64) & limit
-        kept = np.concatenate([kept, drawn[drawn < t]])
-    return kept[:count]
+        accepted = np.concatenate([accepted, drawn[drawn < t]])
+    return accepted[:count]
 
 
 def flood_digits(bits: int, count: int, words: Words) -> Residues:
     """Draw flooding noise, in digits that :func:`flood_powers` gives the weights of.
 
-    One part has all of its bits. Of the others only the highest 62 are drawn: a shift by e is then one by e rounded up
+    One part has all of its bits. The others have only their highest 62: a shift by e is then one by e rounded up
     to a multiple of 2^(bits - 62), which is no more than the noise as long as flooding is not over 62 bits, and hides
     it to 2^-62 where it is.
 
     Args:
-        bits: of the width of each part, at least 1.
+        bits: log2 of the width of each part, at least 1.
 
     Returns:
         the lower digits, lowest first, then the sum of the highest 62 bits of three parts: shape (digits, count).
@@ -96,10 +96,10 @@ def flood_digits(bits: int, count: int, words: Words) -> Residues:
 
 
 def flood_powers(bits: int) -> tuple[tuple[int, ...], int]:
-    """Return what makes integers of :func:`flood_digits`: (the weight of each digit, what is taken off the sum).
+    """Return the constants that turn :func:`flood_digits` into integers: (weight of each digit, offset of the sum).
 
     Args:
-        bits: of the width of each part.
+        bits: log2 of the width of each part.
     """
     low = max(bits - _TOP, 0)
     return tuple(1 << at for at in (*range(0, low, _LIMB), low)), (3 << bits >> 1) - (1 << low)
@@ -115,7 +115,7 @@ def image_distance_bits(replies: Iterable[tuple[int, float]], flood_bits: int) -
         1/2 sqrt(I sum d^2),    d = 2^noise / 2^flood + 2^-62 for parts of width 1.
 
     Args:
-        replies: of each layer (coefficients that the client sees, log2 of a bound on their noise).
+        replies: pairs of each layer, (coefficients that the client sees, log2 of a bound on their noise).
         flood_bits: log2 of the width of each part of the flooding noise.
     """
     shifts = sum(count * (2.0 ** (noise - flood_bits) + 2.0**-_TOP) ** 2 for count, noise in replies)

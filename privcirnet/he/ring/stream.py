@@ -3,7 +3,7 @@
 Every stream has a key of its own, so that nothing that a ciphertext is hidden by depends on state that others share:
 not on a fork, a copied virtual machine, or a generator that an earlier one was drawn from. It is twelve times as fast
 as the operating system's generator. A reply takes under 2^16 blocks of 16 bytes, a request fewer, which AES tells from
-random words with probability 2^-97 at most. What a sent seed stands for is the stream whose key the seed is, and no
+random words with probability 2^-97 at most. A sent seed stands for the stream whose key it is, and no
 other use is made of it (:mod:`rlwe.kernels.uniform`).
 """
 
@@ -18,10 +18,10 @@ from privcirnet.he.ring.modular import Residues
 KEY_BYTES = 32
 _BLOCK = 16
 _ZEROS = bytes(1 << 16)
-"""What is encrypted, a piece at a time: as many fresh zeros would take longer than the cipher."""
+"""Zeros to encrypt, a piece at a time: as many fresh zeros would take longer than the cipher."""
 
 Words = Callable[[int], Residues]
-"""The next words of a stream, so many of them."""
+"""A function of a count that returns a stream's next words."""
 
 
 def stream(key: bytes | None = None) -> Words:
@@ -36,10 +36,10 @@ def stream(key: bytes | None = None) -> Words:
     encryptor = Cipher(cipher, modes.CTR(bytes(_BLOCK))).encryptor()
 
     def words(count: int) -> Residues:
-        found = np.empty(count + _BLOCK // 8, dtype=np.uint64)  # the library wants room for one more block
-        room = found.data.cast("B")
+        buffer = np.empty(count + _BLOCK // 8, dtype=np.uint64)  # the library wants room for one more block
+        room = buffer.data.cast("B")
         for start in range(0, 8 * count, len(_ZEROS)):
             encryptor.update_into(_ZEROS[: 8 * count - start], room[start:])
-        return found[:count]
+        return buffer[:count]
 
     return words

@@ -29,19 +29,19 @@ class ModulusChain:
 
     @cached_property
     def ring(self) -> RnsRing:
-        """Of all primes."""
+        """The ring of all primes."""
         return ring(self.parameters.primes, self.parameters.ring_degree, self.special)
 
     @cached_property
     def special(self) -> int:
-        """How many special primes there are, k."""
+        """The number k of special primes."""
         return len(self.parameters.special_primes)
 
     def limb(self, row: int, rows: int) -> int:
-        """Return which of all primes a row of an extended polynomial is under.
+        """Return the index, among all primes, of an extended polynomial's row.
 
         Args:
-            rows: of the polynomial, l + k.
+            rows: number of the polynomial's rows, l + k.
         """
         return row if row < rows - self.special else row - rows + len(self.parameters.primes)
 
@@ -60,10 +60,10 @@ class ModulusChain:
         Args:
             polynomials: shape (polynomials, l, n).
         """
-        found = polynomials.copy()
-        rows = [(half, i) for half in range(found.shape[0]) for i in range(found.shape[1])]
-        each(lambda row: ntt.inverse(found[row][None], self.ring.tables, row[1]), rows)
-        return found
+        coefficients = polynomials.copy()
+        rows = [(half, i) for half in range(coefficients.shape[0]) for i in range(coefficients.shape[1])]
+        each(lambda row: ntt.inverse(coefficients[row][None], self.ring.tables, row[1]), rows)
+        return coefficients
 
     def place(self, inputs: Residues, index: int, residues: Residues) -> None:
         """Make a digit of a key one of the inputs of products.
@@ -81,19 +81,19 @@ class ModulusChain:
             polynomial: shape (l, n).
         """
         count, n = polynomial.shape
-        parts, own = self.parameters.digits(count), self.coefficients(polynomial[None])[0]
+        parts, coefficients = self.parameters.digits(count), self.coefficients(polynomial[None])[0]
         constants = [self._from_digit(part) for part in parts]
-        scaled, multiples = np.empty_like(own), np.empty((len(parts), n), dtype=np.int64)
-        found = np.empty((len(parts), count + self.special, n), dtype=np.uint64)
+        scaled, multiples = np.empty_like(coefficients), np.empty((len(parts), n), dtype=np.int64)
+        digits = np.empty((len(parts), count + self.special, n), dtype=np.uint64)
 
         def scale(d: int) -> None:
             part = slice(parts[d].start, parts[d].stop)
-            conversion.scale(scaled[part], multiples[d], own[part], constants[d])
+            conversion.scale(scaled[part], multiples[d], coefficients[part], constants[d])
 
         def row(task: tuple[int, int]) -> None:
             d, number = task
-            target, part = found[d, number : number + 1], scaled[parts[d].start : parts[d].stop]
-            limb = self.limb(number, found.shape[1])
+            target, part = digits[d, number : number + 1], scaled[parts[d].start : parts[d].stop]
+            limb = self.limb(number, digits.shape[1])
             half = self.ring.moduli.half[limb]
             if number in parts[d]:
                 target[0] = polynomial[number]
@@ -102,15 +102,15 @@ class ModulusChain:
                 gadget.mod_up_limb(target, part, multiples[d], constants[d], self.ring.tables, half, limb)
 
         each(scale, range(len(parts)))
-        each(row, [(d, number) for number in range(found.shape[1]) for d in range(len(parts))])
-        return found
+        each(row, [(d, number) for number in range(digits.shape[1]) for d in range(len(parts))])
+        return digits
 
     def switch_row(self, switched: Residues, digits: Residues, key: Residues, row: int) -> None:
         """Compute one row of the sum of digits times key digits.
 
         Args:
             switched: [0, :, row] is written, shape (1, 2, l + k, n); or (1, 2, 1, n) for this row alone.
-            digits: from :meth:`digits`.
+            digits: result of :meth:`digits`.
             key: D inputs of products for these data primes or more, shape (chunks, D, 2, CHUNK).
         """
         rows, key_rows = digits.shape[1], key.shape[0] * key.shape[3] // digits.shape[2]
@@ -121,7 +121,7 @@ class ModulusChain:
         """Return what digits and a key encrypt, divided by P, shape (2, l, n).
 
         Args:
-            digits: from :meth:`digits`.
+            digits: result of :meth:`digits`.
             key: see :meth:`switch_row`.
         """
         return self.lowered(self.extended(digits, key))
@@ -129,35 +129,35 @@ class ModulusChain:
     def relinearized(self, product: Residues, key: Residues) -> Residues:
         """Return P times a product of two ciphertexts with two polynomials, extended, shape (2, l + k, n).
 
-        Divided by P and the last prime at once (:meth:`lowered`), it takes 2 (l - 1) transforms less than in two steps.
+        A division by P and the last prime at once (:meth:`lowered`) takes 2 (l - 1) transforms less than in two steps.
 
         Args:
             product: (a0 b0, a0 b1 + a1 b0, a1 b1), shape (3, l, n).
-            key: that switches the square of the secret key to it; see :meth:`switch_row`.
+            key: key that switches the square of the secret key to it; see :meth:`switch_row`.
         """
         count, digits = product.shape[1], self.digits(product[2])
-        found = np.empty((1, 2, *digits.shape[1:]), dtype=np.uint64)
+        switched = np.empty((1, 2, *digits.shape[1:]), dtype=np.uint64)
         scales, primes = self.ring.division.scale, self.ring.tables.primes
 
         def row(number: int) -> None:
-            self.switch_row(found, digits, key, number)
+            self.switch_row(switched, digits, key, number)
             factor, quotient = scales[number]
             for half in range(2 if number < count else 0):
-                add_multiple(found[0, half, number], product[half, number], factor, quotient, primes[number])
+                add_multiple(switched[0, half, number], product[half, number], factor, quotient, primes[number])
 
         each(row, range(digits.shape[1]))
-        return found[0]
+        return switched[0]
 
     def extended(self, digits: Residues, key: Residues) -> Residues:
         """Return P times what digits and a key encrypt, extended, shape (2, l + k, n).
 
         Args:
-            digits: from :meth:`digits`.
+            digits: result of :meth:`digits`.
             key: see :meth:`switch_row`.
         """
-        found = np.empty((1, 2, *digits.shape[1:]), dtype=np.uint64)
-        each(lambda row: self.switch_row(found, digits, key, row), range(digits.shape[1]))
-        return found[0]
+        switched = np.empty((1, 2, *digits.shape[1:]), dtype=np.uint64)
+        each(lambda row: self.switch_row(switched, digits, key, row), range(digits.shape[1]))
+        return switched[0]
 
     def lowered(self, extended: Residues, dropped: int = 0) -> Residues:
         """Return polynomials divided by P and their last primes, and rounded once, shape (polynomials, l - dropped, n).
@@ -183,21 +183,21 @@ class ModulusChain:
 
         Args:
             values: the ciphertext, shape (2, l, n), or P times it, extended.
-            digits: of its second polynomial.
-            key: that switches the secret key to its image under the inverse automorphism.
+            digits: digits of its second polynomial.
+            key: key that switches the secret key to its image under the inverse automorphism.
         """
         rows, order, primes = digits.shape[1], self.order(element), self.ring.tables.primes
-        own = values[0] if values.shape[1] == rows else self.multiplied(values[:1])[0]
-        found = np.empty((2, rows, self.ring.degree), dtype=np.uint64)
+        first = values[0] if values.shape[1] == rows else self.multiplied(values[:1])[0]
+        rotated = np.empty((2, rows, self.ring.degree), dtype=np.uint64)
 
         def row(number: int) -> None:
             switched = np.empty((1, 2, 1, self.ring.degree), dtype=np.uint64)
             self.switch_row(switched, digits, key, number)
             prime = primes[self.limb(number, rows)]
-            gadget.rotate_row(found[:, number], switched[0, :, 0], own[number], order, prime)
+            gadget.rotate_row(rotated[:, number], switched[0, :, 0], first[number], order, prime)
 
         each(row, range(rows))
-        return found
+        return rotated
 
     def multiplied(self, polynomials: Residues) -> Residues:
         """Return P times polynomials, extended, shape (polynomials, l + k, n).
@@ -206,17 +206,17 @@ class ModulusChain:
             polynomials: shape (polynomials, l, n).
         """
         halves, count, n = polynomials.shape
-        found = np.zeros((halves, count + self.special, n), dtype=np.uint64)
-        found[:, :count] = polynomials
-        multiply_rows(found, self.ring.division.scale, self.ring.tables.primes[:count])
-        return found
+        extended = np.zeros((halves, count + self.special, n), dtype=np.uint64)
+        extended[:, :count] = polynomials
+        multiply_rows(extended, self.ring.division.scale, self.ring.tables.primes[:count])
+        return extended
 
     def added(self, first: Residues, second: Residues) -> Residues:
         """Return the sum of polynomials under the same data primes.
 
         Args:
             first: shape (..., l, n).
-            second: of the same shape, or one that broadcasts to it.
+            second: polynomials of the same shape, or of one that broadcasts to it.
         """
         return self._sum(first, second, self.ring.tables.primes)
 
@@ -225,7 +225,7 @@ class ModulusChain:
 
         Args:
             first: shape (..., l + k, n).
-            second: of the same shape.
+            second: polynomials of the same shape.
         """
         return self._sum(first, second, self.ring.tables.primes[self.limbs(first.shape[-2])])
 
@@ -238,18 +238,18 @@ class ModulusChain:
     def _divided(self, polynomials: Residues, dropped: Sequence[int]) -> Residues:
         """Divide by the primes of the last rows and round; the others are left. All rows are overwritten."""
         count, rows, n = polynomials.shape
-        kept, tables = rows - len(dropped), self.ring.tables
+        remaining, tables = rows - len(dropped), self.ring.tables
         primes = self.parameters.primes
         division = conversion.mod_down_constants(tuple(primes[limb] for limb in dropped), primes)
         scaled, multiples = np.empty((count, len(dropped), n), dtype=np.uint64), np.empty((count, n), dtype=np.int64)
 
         def coefficients(task: tuple[int, int]) -> None:
             half, number = task
-            row = kept + number
+            row = remaining + number
             ntt.inverse(polynomials[half, row : row + 1], tables, dropped[number])
 
         def scale(half: int) -> None:
-            conversion.scale(scaled[half], multiples[half], polynomials[half, kept:], division.conversion)
+            conversion.scale(scaled[half], multiples[half], polynomials[half, remaining:], division.conversion)
 
         def row(task: tuple[int, int]) -> None:
             half, limb = task
@@ -257,8 +257,8 @@ class ModulusChain:
 
         each(coefficients, [(half, number) for number in range(len(dropped)) for half in range(count)])
         each(scale, range(count))
-        each(row, [(half, limb) for limb in range(kept) for half in range(count)])
-        return np.ascontiguousarray(polynomials[:, :kept])
+        each(row, [(half, limb) for limb in range(remaining) for half in range(count)])
+        return np.ascontiguousarray(polynomials[:, :remaining])
 
     def _from_digit(self, rows: range) -> conversion.BaseConversion:
         return conversion.base_conversion(self.parameters.data_primes[rows.start : rows.stop], self.parameters.primes)

@@ -57,7 +57,7 @@ class Ciphertext:
 
     @cached_property
     def digits(self) -> Residues:
-        """Of the second polynomial, made once for all rotations."""
+        """Digits of the second polynomial, computed once for all rotations."""
         return self.chain.digits(self.second)
 
     def turned(self, element: int, key: Residues) -> "Ciphertext":
@@ -65,26 +65,26 @@ class Ciphertext:
 
         Args:
             element: its Galois element.
-            key: of that name (:mod:`rlwe.switch_keys`), for as many data primes or more.
+            key: switching key of that name (:mod:`rlwe.switch_keys`), for as many data primes or more.
         """
         return Ciphertext(self.chain, self.chain.rotated(self.made, self.digits, key, element), self.primes)
 
-    def plus(self, other: "Ciphertext") -> "Ciphertext":
+    def plus(self, addend: "Ciphertext") -> "Ciphertext":
         """Return the sum, extended if one of both is.
 
         Args:
-            other: with as many data primes.
+            addend: ciphertext with as many data primes.
         """
-        if self.is_extended or other.is_extended:
-            return Ciphertext(self.chain, self.chain.added_extended(self.extended, other.extended), self.primes)
-        return Ciphertext(self.chain, self.chain.added(self.made, other.made), self.primes)
+        if self.is_extended or addend.is_extended:
+            return Ciphertext(self.chain, self.chain.added_extended(self.extended, addend.extended), self.primes)
+        return Ciphertext(self.chain, self.chain.added(self.made, addend.made), self.primes)
 
     def times(self, factor: int) -> "Ciphertext":
         """Return an integer times it, not extended."""
-        found, primes = self.residues.copy(), self.chain.parameters.data_primes[: self.primes]
+        product, primes = self.residues.copy(), self.chain.parameters.data_primes[: self.primes]
         factors = np.stack([with_quotient(factor % prime, prime) for prime in primes])
-        multiply_rows(found, factors, self.chain.ring.tables.primes[: self.primes])
-        return Ciphertext(self.chain, found, self.primes)
+        multiply_rows(product, factors, self.chain.ring.tables.primes[: self.primes])
+        return Ciphertext(self.chain, product, self.primes)
 
     def plus_plain(self, plaintext: Residues) -> "Ciphertext":
         """Return the sum with a plaintext, not extended.
@@ -92,8 +92,8 @@ class Ciphertext:
         Args:
             plaintext: shape (l, n), or (l, 1) if all values are the same.
         """
-        made = np.stack([self.chain.added(self.residues[0], plaintext), self.residues[1]])
-        return Ciphertext(self.chain, made, self.primes)
+        residues = np.stack([self.chain.added(self.residues[0], plaintext), self.residues[1]])
+        return Ciphertext(self.chain, residues, self.primes)
 
     def reduced(self, primes: int) -> "Ciphertext":
         """Return it divided by its last data primes, and by P if that is still to be done.

@@ -9,10 +9,10 @@ from collections.abc import Collection, Sequence
 from privcirnet.errors import RuleError
 
 RELINEARIZATION = 0
-"""Of the key for products of ciphertexts."""
+"""Name of the key for products of ciphertexts."""
 
 EPHEMERAL = FROM_EPHEMERAL, TO_EPHEMERAL = 2, 4
-"""Of the keys from the sparse secret of bootstrapping, and to it."""
+"""Names of the keys from the sparse secret of bootstrapping, and to it."""
 
 LOW = 1 << 20
 
@@ -27,7 +27,7 @@ def galois_element(step: int, ring_degree: int, base: int = 3) -> int:
 
     Args:
         step: columns of BFV's rows, or slots of CKKS.
-        base: whose powers the exponents of neighbouring slots are: 3 in BFV, 5 in CKKS.
+        base: number whose powers are the exponents of neighbouring slots: 3 in BFV, 5 in CKKS.
     """
     return pow(base, step, 2 * ring_degree)
 
@@ -37,17 +37,17 @@ def conjugation_element(ring_degree: int) -> int:
     return 2 * ring_degree - 1
 
 
-def check_held(names: Collection[int], held: Collection[int], where: str = "") -> None:
+def check_held(names: Collection[int], available: Collection[int], where: str = "") -> None:
     """Raise unless there is a key of every name.
 
     Args:
-        held: names of the keys that there are.
+        available: names of the keys that there are.
         where: they are needed, for the message.
 
     Raises:
-        RuleError: one is missing.
+        RuleError: a key is missing.
     """
-    if missing := sorted(set(names) - set(held)):
+    if missing := sorted(set(names) - set(available)):
         raise missing_key(missing, where)
 
 

@@ -1,4 +1,4 @@
-"""What BFV and CKKS both stand on: a ring, data primes, special primes, digits; and the sizes that follow from them.
+"""Parameters that BFV and CKKS share: a ring, data primes, special primes, digits; and the sizes that follow from them.
 
 Order of rows, in memory and on the wire: data primes first, of which the last are dropped first, then special primes.
 """
@@ -15,8 +15,8 @@ class RlweParameters:
 
     Attributes:
         ring_degree: n, a power of two.
-        data_primes: of ciphertexts; those that are dropped first stand last.
-        special_primes: whose product P is about as large as that of any digit, or larger.
+        data_primes: primes of ciphertexts; those that are dropped first stand last.
+        special_primes: primes whose product P is about as large as that of any digit, or larger.
         digit_primes: data primes in a digit of key switching.
     """
 

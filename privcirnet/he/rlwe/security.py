@@ -33,7 +33,7 @@ def check_security(ring_degree: int, coefficient_bits: tuple[int, ...], table: s
 
     Args:
         coefficient_bits: bits of each prime of q, the special prime last.
-        table: one of :data:`TABLES`.
+        table: name in :data:`TABLES`.
 
     Raises:
         RuleError: the ring degree is not in the table, q is too long for it, or a prime has too few or too many bits.
@@ -53,15 +53,15 @@ def check_modulus(ring_degree: int, log_q: int, table: str = TABLE) -> None:
 
     Args:
         log_q: bits of q, all special primes included.
-        table: one of :data:`TABLES`.
+        table: name in :data:`TABLES`.
 
     Raises:
         RuleError: the ring degree is not in the table, or q is too long for it.
     """
     limit = TABLES[table].get(ring_degree)
     if limit is None:
-        known = ", ".join(map(str, MAX_LOG_Q))
-        raise RuleError("the ring degree must be in the 128-bit table", got=ring_degree, remedy=f"use {known}")
+        degrees = ", ".join(map(str, MAX_LOG_Q))
+        raise RuleError("the ring degree must be in the 128-bit table", got=ring_degree, remedy=f"use {degrees}")
     if log_q > limit:
         raise RuleError(
             f"log2 q must be at most {limit} at ring degree {ring_degree} for {SECURITY_BITS}-bit security",

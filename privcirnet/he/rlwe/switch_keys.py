@@ -35,7 +35,7 @@ def make(chain: ModulusChain, count: int, source: Residues, target: Residues) ->
     """Return a switch key.
 
     Args:
-        chain: of primes.
+        chain: chain of primes.
         count: data primes of what is switched with it.
         source: s' under all primes, secret, shape (R, n).
         target: s and its quotients under all primes, secret, shape (2, R, n).
@@ -47,7 +47,7 @@ def make_named(chain: ModulusChain, count: int, secret: Residues, name: int) -> 
     """Return the key of an automorphism, or the one that switches the square of the secret to it.
 
     Args:
-        chain: of primes.
+        chain: chain of primes.
         count: data primes of what is switched with it.
         secret: s and its quotients under all primes, shape (2, R, n).
         name: see :mod:`rlwe.key_names`.
@@ -56,20 +56,20 @@ def make_named(chain: ModulusChain, count: int, secret: Residues, name: int) -> 
         return _made(chain, count, secret[0], secret, chain.order(name))
     square = np.empty_like(secret[0])
     for limb in range(len(square)):
-        own = secret[0, limb : limb + 1]
-        rows.multiply(square[limb : limb + 1], own, own[0], chain.ring.moduli, limb)
-    made = make(chain, count, square, secret)
+        residues = secret[0, limb : limb + 1]
+        rows.multiply(square[limb : limb + 1], residues, residues[0], chain.ring.moduli, limb)
+    key = make(chain, count, square, secret)
     wipe([square])
-    return made
+    return key
 
 
 def load(chain: ModulusChain, count: int, message: bytes) -> Residues:
     """Return a switch key ready for products: inputs, shape (chunks, D, 2, CHUNK).
 
     Args:
-        chain: of primes.
+        chain: chain of primes.
         count: data primes that it was made for.
-        message: from :func:`make` or :func:`make_named`.
+        message: result of :func:`make` or :func:`make_named`.
 
     Raises:
         RuleError: the bytes are not such a key.
@@ -81,10 +81,10 @@ def load_all(chain: ModulusChain, count: int, message: bytes, keys: int) -> list
     """Return keys as :func:`load` does, in one array, whose long pages take less time to look up.
 
     Args:
-        chain: of primes.
+        chain: chain of primes.
         count: data primes that they were made for.
         message: all keys, one after the other.
-        keys: how many.
+        keys: number of keys.
 
     Raises:
         RuleError: the bytes are not such keys.
@@ -103,10 +103,10 @@ def _made(chain: ModulusChain, count: int, source: Residues, target: Residues, t
     """All digits of a key, of s' with its values turned; on the wire they are turned back."""
     modulus, n = chain.parameters.key_modulus(count), chain.parameters.ring_degree
 
-    def digit(own: range) -> bytes:
+    def digit(part: range) -> bytes:
         drawn = secret_key.draw(n)
         words = uniform.expanded(drawn.seed, modulus)
-        form = secret_key.KeyDigitPlan(own.start, own.stop, count, turned)
+        form = secret_key.KeyDigitPlan(part.start, part.stop, count, turned)
         secret_key.digit(words, source, target, drawn.error, form, chain.ring)
         wipe([drawn.error])
         return wire_bytes.pack(words, modulus.widths) + drawn.seed

@@ -1,7 +1,7 @@
 """The format of ciphertexts and keys on the wire: residues in whole bytes, and the lengths that follow from it.
 
 Format: polynomial by polynomial and prime by prime, the residues of all coefficients in ascending order, each in
-ceil(bits of its prime / 8) bytes, little-endian. Where the second polynomial is pseudorandom, the 32-byte seed that it
+ceil(bits of its prime / 8) bytes, little-endian. If the second polynomial is pseudorandom, the 32-byte seed that it
 comes from stands at the end in its place (:mod:`rlwe.kernels.uniform`).
 
 Both parties know every length from the parameters, so nothing else is sent and any other length is refused. No residue
@@ -27,17 +27,17 @@ def residue_bytes(bits: int) -> int:
     """Return the whole bytes that a residue takes.
 
     Args:
-        bits: of its prime.
+        bits: length of its prime.
     """
     return -(-bits // 8)
 
 
 @dataclass(frozen=True)
 class WireFormat:
-    """What decides how long a ciphertext's compact bytes are.
+    """Format of a ciphertext's compact bytes.
 
     Attributes:
-        primes: of the modulus, in the order of rows.
+        primes: primes of the modulus, in the order of rows.
     """
 
     primes: tuple[int, ...]
@@ -60,7 +60,7 @@ class WireFormat:
         """Return the bytes of two polynomials, the second of which is a seed.
 
         Args:
-            coefficients: of the first that are there; None: all of them.
+            coefficients: number of coefficients of the first that are there; None: all of them.
         """
         return self.coefficients_size(self.ring_degree if coefficients is None else coefficients) + SEED_BYTES
 

@@ -1,1 +1,1 @@
-"""Compiled: plaintexts, encryption, decryption, replies."""
+"""Compiled loops: plaintexts, encryption, decryption, replies."""

@@ -1,4 +1,4 @@
-"""From a reply to slots: decryption under the secret key.
+"""Decryption of a reply to slots, under the secret key.
 
 Maths: with x = c0 + c1 s mod q, q = p_1 ... p_k, the plaintext is round(t x / q) mod t. By Chinese remainders
 
@@ -35,11 +35,11 @@ _HALF = np.uint64(1 << 63)
 
 
 class DecryptionTables(NamedTuple):
-    """What replies are decrypted with.
+    """Tables for the decryption of replies.
 
     Attributes:
-        tables: of the transforms; the k primes of replies come first.
-        primes: of replies, (k,).
+        tables: tables of the transforms; the k primes of replies come first.
+        primes: primes of replies, (k,).
         inverse: (q / p)^-1 mod p and its quotient, (k, 2).
         whole: floor(t / p), (k,).
         rest: t mod p and its quotient, (k, 2).
@@ -60,7 +60,7 @@ def decryption_tables(tables: ntt.Tables, plain: plaintexts.Plain, replies: Repl
     """Return what replies are decrypted with.
 
     Args:
-        tables: of the transforms; the primes of replies come first.
+        tables: tables of the transforms; the primes of replies come first.
     """
     primes, t = replies.modulus.primes, int(plain.tables.primes[0])
     q = prod(primes)
@@ -78,13 +78,13 @@ def decryption_tables(tables: ntt.Tables, plain: plaintexts.Plain, replies: Repl
 
 
 def decrypt(
-    key: Residues, message: Message, form: DecryptionTables, replies: ReplyFormat, kept: Integers | None = None
+    key: Residues, message: Message, form: DecryptionTables, replies: ReplyFormat, sent: Integers | None = None
 ) -> Residues:
     """Decrypt a reply.
 
     Args:
         key: secret, shape (2, L', n) for L' >= k primes (:func:`rlwe.kernels.secret_key.generate`).
-        kept: ascending coefficients of the first polynomial that the reply holds; the others count as zero. None: all
+        sent: ascending coefficients of the first polynomial that the reply holds; the others count as zero. None: all
             of them.
 
     Returns:
@@ -94,7 +94,7 @@ def decrypt(
         RuleError: the length is wrong.
     """
     n = replies.modulus.ring_degree
-    places = np.arange(n) if kept is None else kept
+    places = np.arange(n) if sent is None else sent
     first, second = map(wire_bytes.padded, replies.cut(message, places.size))
     slots = np.empty(n, dtype=np.uint64)
     _decrypt(slots, first, second, places, key, form)
@@ -103,25 +103,25 @@ def decrypt(
 
 @jit
 def _decrypt(
-    slots: Residues, first: Residues, second: Residues, kept: Integers, key: Residues, form: DecryptionTables
+    slots: Residues, first: Residues, second: Residues, sent: Integers, key: Residues, form: DecryptionTables
 ) -> None:
     """:func:`decrypt` from packed words."""
     limbs, n = form.primes.size, slots.size
     words, phase = np.zeros((2, limbs, n), dtype=np.uint64), np.empty((1, n), dtype=np.uint64)
-    some = np.empty((limbs, kept.size), dtype=np.uint64)
+    some = np.empty((limbs, sent.size), dtype=np.uint64)
     rounding.lengthen(some, first, form.roundings[0])
     rounding.lengthen(words[1], second, form.roundings[1])
     for limb in range(limbs):
-        for i in range(kept.size):
-            words[0, limb, kept[i]] = some[limb, i]
+        for i in range(sent.size):
+            words[0, limb, sent[i]] = some[limb, i]
     t = form.plain.tables.primes[0]
     total, fractions = np.zeros(n, dtype=np.uint64), np.full(n, _HALF, dtype=np.uint64)
     for limb in range(limbs):
-        p, own, quotient = form.primes[limb], key[0, limb], key[1, limb]
+        p, secret, quotient = form.primes[limb], key[0, limb], key[1, limb]
         phase[0] = words[1, limb]
         ntt.forward(phase, form.tables, limb)
         for i in range(n):
-            phase[0, i] = mul_shoup_lazy(phase[0, i], own[i], quotient[i], p)
+            phase[0, i] = mul_shoup_lazy(phase[0, i], secret[i], quotient[i], p)
         ntt.inverse(phase, form.tables, limb)
         for i in range(n):
             phase[0, i] = phase[0, i] + words[0, limb, i]
@@ -139,8 +139,8 @@ def _add_scaled(total: Residues, fractions: Residues, x: Residues, form: Decrypt
     upper, lower = form.fraction[limb, 0], form.fraction[limb, 1]
     for i in range(x.size):
         y = reduce_4p(mul_shoup_lazy(x[i], inverse, inverse_quotient, p), p)
-        own, left = divided(y, rest, rest_quotient, p)
-        fraction = fractions[i] + left * upper + estimate(left, lower)
+        multiple, remainder = divided(y, rest, rest_quotient, p)
+        fraction = fractions[i] + remainder * upper + estimate(remainder, lower)
         carry = np.uint64(fraction < fractions[i])
         fractions[i] = fraction
-        total[i] = sub_if_ge(sub_if_ge(total[i] + y * whole + own, t) + carry, t)
+        total[i] = sub_if_ge(sub_if_ge(total[i] + y * whole + multiple, t) + carry, t)

@@ -1,4 +1,4 @@
-"""From slots to a request: encryption under the secret key, with a seed in place of the second polynomial.
+"""Encryption of slots to a request, under the secret key, with a seed in place of the second polynomial.
 
 Maths, SEAL's: c1 = a is uniform, c0 = -(a s + e) + round(q m / t), with e the difference of two sums of 21 random bits.
 The rounding is that of :func:`bfv.kernels.plaintexts.add`.
@@ -19,12 +19,12 @@ from privcirnet.he.system.jit import jit
 
 
 class EncryptionTables(NamedTuple):
-    """What requests are made with.
+    """Tables for the encryption of requests.
 
     Attributes:
-        tables: of the transforms; the L data primes come first.
-        bounds: of the L data primes.
-        bits: of a packed residue of each data prime.
+        tables: tables of the transforms; the L data primes come first.
+        bounds: constants of the L data primes.
+        bits: width of a packed residue of each data prime.
     """
 
     tables: ntt.Tables
@@ -37,7 +37,7 @@ def encryption_tables(tables: ntt.Tables, plain: plaintexts.Plain, modulus: Wire
     """Return what requests are made with.
 
     Args:
-        tables: of the transforms; the data primes come first.
+        tables: tables of the transforms; the data primes come first.
         modulus: the data primes.
     """
     return EncryptionTables(
@@ -45,52 +45,52 @@ def encryption_tables(tables: ntt.Tables, plain: plaintexts.Plain, modulus: Wire
     )
 
 
-def encrypt(key: Residues, slots: Residues, form: EncryptionTables, kept: Integers | None = None) -> bytes:
+def encrypt(key: Residues, slots: Residues, form: EncryptionTables, sent: Integers | None = None) -> bytes:
     """Encrypt a plaintext.
 
     Args:
         key: secret, shape (2, L', n) for L' >= L primes (:func:`rlwe.kernels.secret_key.generate`).
         slots: residues mod t, shape (n,).
-        kept: coefficients of the first polynomial that are sent; None: all of them.
+        sent: coefficients of the first polynomial that are sent; None: all of them.
 
     Returns:
         compact bytes (:mod:`rlwe.wire_bytes`), then the seed.
     """
-    places = np.arange(slots.size) if kept is None else kept
-    made, words = wire_bytes.packed(places.size, form.bits), np.empty((form.bits.size, slots.size), dtype=np.uint64)
+    places = np.arange(slots.size) if sent is None else sent
+    packed, words = wire_bytes.packed(places.size, form.bits), np.empty((form.bits.size, slots.size), dtype=np.uint64)
     drawn = secret_key.draw(slots.size)
     uniform.fill(words, drawn.seed, form.bounds)
-    _encrypt(made, words, key, np.ascontiguousarray(slots), drawn.error, form, places)
+    _encrypt(packed, words, key, np.ascontiguousarray(slots), drawn.error, form, places)
     wipe([drawn.error])
-    return wire_bytes.octets(made, places.size, form.bits) + drawn.seed
+    return wire_bytes.octets(packed, places.size, form.bits) + drawn.seed
 
 
 @jit
 def _encrypt(  # noqa: PLR0913, PLR0917
-    made: Residues,
+    packed: Residues,
     words: Residues,
     key: Residues,
     slots: Residues,
     error: Residues,
     form: EncryptionTables,
-    kept: Integers,
+    sent: Integers,
 ) -> None:
     """:func:`encrypt` into packed words; ``words``, the uniform polynomial, are overwritten."""
     for limb in range(words.shape[0]):
-        p, row, own, quotient = form.tables.primes[limb], words[limb], key[0, limb], key[1, limb]
+        p, row, secret, quotient = form.tables.primes[limb], words[limb], key[0, limb], key[1, limb]
         ntt.forward(words[limb : limb + 1], form.tables, limb)
         for i in range(row.size):
-            row[i] = mul_shoup_lazy(row[i], own[i], quotient[i], p)
+            row[i] = mul_shoup_lazy(row[i], secret[i], quotient[i], p)
         ntt.inverse(words[limb : limb + 1], form.tables, limb)
         offset = p + p + np.uint64(sampling.BINOMIAL)
         for i in range(row.size):  # at most 2 p + 21
             row[i] = sub_if_ge(sub_if_ge(offset - row[i] - sampling.binomial(error[i]), p), p)
     plaintexts.add(words, slots, form.plain)
-    if kept.size == slots.size:
-        wire_bytes.pack_into(made, words, form.bits)
+    if sent.size == slots.size:
+        wire_bytes.pack_into(packed, words, form.bits)
         return
-    some = np.empty((words.shape[0], kept.size), dtype=np.uint64)
+    some = np.empty((words.shape[0], sent.size), dtype=np.uint64)
     for limb in range(words.shape[0]):
-        for i in range(kept.size):
-            some[limb, i] = words[limb, kept[i]]
-    wire_bytes.pack_into(made, some, form.bits)
+        for i in range(sent.size):
+            some[limb, i] = words[limb, sent[i]]
+    wire_bytes.pack_into(packed, some, form.bits)

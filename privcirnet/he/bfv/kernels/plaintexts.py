@@ -96,11 +96,11 @@ def slots(polynomial: Residues, plain: Plain) -> Residues:
     Args:
         polynomial: coefficients, residues mod t, shape (n,).
     """
-    values, found = polynomial.copy().reshape(1, -1), np.empty_like(polynomial)
+    values, ordered = polynomial.copy().reshape(1, -1), np.empty_like(polynomial)
     forward(values, plain.tables, 0)
-    for i in range(found.size):
-        found[plain.order[i]] = values[0, i]
-    return found
+    for i in range(ordered.size):
+        ordered[plain.order[i]] = values[0, i]
+    return ordered
 
 
 @jit
@@ -109,15 +109,15 @@ def factor(target: Residues, slots: Residues, plain: Plain, tables: Tables) -> N
 
     Args:
         target: written, shape (L, n), in the kernel's order.
-        slots: of the plaintext, residues mod t, shape (n,).
-        tables: of the L primes.
+        slots: slots of the plaintext, residues mod t, shape (n,).
+        tables: NTT tables of the L primes.
     """
     t, polynomial = plain.tables.primes[0], coefficients(slots, plain)
     middle = (t + np.uint64(1)) >> np.uint64(1)
     for limb in range(target.shape[0]):
-        p, one, modulus = plain.primes[limb], plain.ones[limb], plain.modulus[limb]
+        p, ratio, modulus = plain.primes[limb], plain.ones[limb], plain.modulus[limb]
         for i in range(polynomial.size):
-            lifted = reduce_4p(barrett_lazy(polynomial[i], one, p), p)
+            lifted = reduce_4p(barrett_lazy(polynomial[i], ratio, p), p)
             target[limb, i] = lifted + p - modulus if polynomial[i] >= middle else lifted
         forward(target[limb : limb + 1], tables, limb)
 
@@ -128,7 +128,7 @@ def add(target: Residues, slots: Residues, plain: Plain) -> None:
 
     Args:
         target: c0 in coefficient form, shape (L, n).
-        slots: of the plaintext, residues mod t, shape (n,).
+        slots: slots of the plaintext, residues mod t, shape (n,).
     """
     t, polynomial = plain.tables.primes[0], coefficients(slots, plain)
     remainder, quotient, middle = plain.remainder[0], plain.remainder[1], (t + np.uint64(1)) >> np.uint64(1)
@@ -136,10 +136,10 @@ def add(target: Residues, slots: Residues, plain: Plain) -> None:
     for i in range(polynomial.size):
         rounded[i] = _quotient(polynomial[i], remainder, quotient, middle, t)
     for limb in range(target.shape[0]):
-        row, p, one = target[limb], plain.primes[limb], plain.ones[limb]
+        row, p, ratio = target[limb], plain.primes[limb], plain.ones[limb]
         delta, delta_quotient = plain.delta[limb, 0], plain.delta[limb, 1]
         for i in range(polynomial.size):
-            term = mul_shoup_lazy(polynomial[i], delta, delta_quotient, p) + barrett_lazy(rounded[i], one, p)
+            term = mul_shoup_lazy(polynomial[i], delta, delta_quotient, p) + barrett_lazy(rounded[i], ratio, p)
             row[i] = sub_if_ge(row[i] + reduce_4p(sub_if_ge(term, p + p + p + p), p), p)
 
 

@@ -1,4 +1,4 @@
-"""From a result to a reply: what hides it (:mod:`ring.sampling`), the switch to a shorter modulus, rounding.
+"""Replies from results: noise that hides them (:mod:`ring.sampling`), the switch to a shorter modulus, rounding.
 
 The client's public key is an encryption of zero, z, modulo the data primes. With u ternary and e1 of SEAL's error
 distribution, z u + (0, e1) is a fresh one. The error e0 that SEAL adds to the first polynomial is left out: flooding
@@ -48,7 +48,7 @@ class PublicKey:
 
 
 class ReplyRandomness(NamedTuple):
-    """What hides a reply.
+    """Random words that hide a reply.
 
     Attributes:
         secret: random words for ternary u.
@@ -73,13 +73,13 @@ def draw(flood_bits: int, extended: RnsRing) -> ReplyRandomness:
 
 
 class ReplyTables(NamedTuple):
-    """What replies are made with.
+    """Tables for replies.
 
     Attributes:
         extended: the ring of all L + 1 primes.
         switches: divisions by the last of L primes, of L - 1, ..., of one.
-        first: of the first polynomial's rounding, under the primes that are left.
-        second: of the second's.
+        first: tables of the first polynomial's rounding, under the primes that are left.
+        second: tables of the second polynomial's rounding.
         flood: log2 of the width of each part of the flooding noise.
     """
 
@@ -108,15 +108,15 @@ def reply_tables(extended: RnsRing, modulus: plaintexts.Plain, replies: ReplyFor
 
 
 def hiding(key: PublicKey, form: ReplyTables) -> Residues:
-    """Return what hides a reply of another engine: a fresh encryption of zero with flooding noise.
+    """Return the mask for a reply of another engine: a fresh encryption of zero with flooding noise.
 
     Returns:
         coefficients modulo the data primes, (2, L, n).
     """
-    made = np.zeros(key.plain.shape[1:], dtype=np.uint64)
-    while not _hiding(made, key.plain, draw(form.flood, form.extended), form.extended):
+    noise = np.zeros(key.plain.shape[1:], dtype=np.uint64)
+    while not _hiding(noise, key.plain, draw(form.flood, form.extended), form.extended):
         pass
-    return made
+    return noise
 
 
 def reply(
@@ -124,28 +124,28 @@ def reply(
     key: PublicKey,
     addend: Residues,
     form: ReplyTables,
-    kept: Integers | None = None,
+    sent: Integers | None = None,
 ) -> bytes:
-    """Add a plaintext and what hides a result to it, switch it down and serialise it.
+    """Add a plaintext and a mask to a result, switch it down and serialise it.
 
     Args:
         values: the result in the kernel's order, shape (2, L, n), or times P with the special prime, (2, L + 1, n);
             overwritten.
         addend: the plaintext's slots, shape (n,).
-        kept: coefficients of the first polynomial that are sent; None: all of them.
+        sent: coefficients of the first polynomial that are sent; None: all of them.
 
     Returns:
         bytes of :mod:`bfv.rounding`.
     """
     extended = form.extended
     factors = key.scaled if values.shape[1] == len(extended.primes) else key.plain
-    places = np.arange(extended.degree) if kept is None else kept
-    sent = (places.size, form.first.bits), (extended.degree, form.second.bits)
-    first, second = (wire_bytes.packed(count, bits) for count, bits in sent)
+    places = np.arange(extended.degree) if sent is None else sent
+    formats = (places.size, form.first.bits), (extended.degree, form.second.bits)
+    first, second = (wire_bytes.packed(count, bits) for count, bits in formats)
     while not _hiding(values, factors, draw(form.flood, extended), extended):
         pass
     _send(first, second, values[:, : factors.shape[2]], addend, form, places)
-    return b"".join(wire_bytes.octets(made, *of) for made, of in zip((first, second), sent, strict=True))
+    return b"".join(wire_bytes.octets(words, *size) for words, size in zip((first, second), formats, strict=True))
 
 
 @jit
@@ -160,20 +160,20 @@ def _hiding(values: Residues, key: Residues, draws: ReplyRandomness, extended: R
 
 @jit
 def _send(
-    first: Residues, second: Residues, values: Residues, addend: Residues, form: ReplyTables, kept: Integers
+    first: Residues, second: Residues, values: Residues, addend: Residues, form: ReplyTables, sent: Integers
 ) -> None:
     """Add the plaintext, switch down, round and write the two polynomials."""
-    limbs, left = values.shape[1], form.first.primes.size
+    limbs, remaining = values.shape[1], form.first.primes.size
     plaintexts.add(values[0], addend, form.plain)
-    for index in range(limbs - left):
+    for index in range(limbs - remaining):
         for half in range(2):
             gadget.divide_coefficients(values[half, : limbs - index], form.switches[index])
-    some = np.empty((left, kept.size), dtype=np.uint64)
-    for limb in range(left):
-        for i in range(kept.size):
-            some[limb, i] = values[0, limb, kept[i]]
+    some = np.empty((remaining, sent.size), dtype=np.uint64)
+    for limb in range(remaining):
+        for i in range(sent.size):
+            some[limb, i] = values[0, limb, sent[i]]
     rounding.shorten(first, some, form.first)
-    rounding.shorten(second, values[1, :left], form.second)
+    rounding.shorten(second, values[1, :remaining], form.second)
 
 
 @jit
@@ -205,6 +205,6 @@ def _hide(values: Residues, key: Residues, secret: Residues, draws: ReplyRandomn
 
 
 def _with_quotients(key: Residues, ring: RnsRing) -> Residues:
-    found = np.empty_like(key)
-    quotients(found, key, ring.tables.primes)
-    return np.stack([key, found])
+    shoup = np.empty_like(key)
+    quotients(shoup, key, ring.tables.primes)
+    return np.stack([key, shoup])

@@ -31,13 +31,13 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 class RoundingTables(NamedTuple):
-    """What one polynomial of a reply is rounded with.
+    """Tables for the rounding of one polynomial of a reply.
 
     Attributes:
-        primes: of q', (l,).
+        primes: primes of q', (l,).
         inverse: (q' / p)^-1 mod p and its quotient, (l, 2).
         fraction: floor(2^64 / p), then 2^64 mod p and its quotient, (l, 3).
-        bits: of the two parts of a coefficient, the lower one first.
+        bits: lengths of the two parts of a coefficient, the lower one first.
         product: q' mod 2^128, the lower word first.
         back: 2^-k mod p and its quotient, 2^(64 - k) mod p and its quotient, 1 / 2 mod p, (l, 5).
     """
@@ -51,10 +51,10 @@ class RoundingTables(NamedTuple):
 
 
 def rounding_tables(primes: tuple[int, ...], bits: int) -> RoundingTables:
-    """Return what coefficients are rounded with.
+    """Return the tables that coefficients are rounded with.
 
     Args:
-        primes: of q', under 2^61.
+        primes: primes of q', under 2^61.
         bits: k, 16 to 122.
     """
     q, word = prod(primes), 1 << 64
@@ -77,16 +77,16 @@ def pack(words: Residues, form: RoundingTables) -> bytes:
     Args:
         words: residues of the coefficients, shape (l, m).
     """
-    made = wire_bytes.packed(words.shape[1], form.bits)
-    shorten(made, np.ascontiguousarray(words), form)
-    return wire_bytes.octets(made, words.shape[1], form.bits)
+    packed = wire_bytes.packed(words.shape[1], form.bits)
+    shorten(packed, np.ascontiguousarray(words), form)
+    return wire_bytes.octets(packed, words.shape[1], form.bits)
 
 
 def unpack(message: Message, form: RoundingTables, count: int) -> Residues:
     """Return the residues that rounded coefficients stand for, shape (l, m).
 
     Args:
-        message: what :func:`pack` returned, of the right length.
+        message: result of :func:`pack`, of the right length.
         count: m.
     """
     words = np.empty((form.primes.size, count), dtype=np.uint64)
@@ -95,25 +95,25 @@ def unpack(message: Message, form: RoundingTables, count: int) -> Residues:
 
 
 @jit
-def shorten(made: Residues, words: Residues, form: RoundingTables) -> None:
+def shorten(packed: Residues, words: Residues, form: RoundingTables) -> None:
     """Write rounded coefficients.
 
     Args:
-        made: written, words of :func:`rlwe.kernels.wire_bytes.packed` for these coefficients.
+        packed: written, words of :func:`rlwe.kernels.wire_bytes.packed` for these coefficients.
         words: residues of the coefficients, shape (l, m).
     """
     count = words.shape[1]
-    found, bits = np.empty((2, count), dtype=np.uint64), form.bits[0] + form.bits[1]
+    parts, bits = np.empty((2, count), dtype=np.uint64), form.bits[0] + form.bits[1]
     upper, lower = np.zeros(count, dtype=np.uint64), np.zeros(count, dtype=np.uint64)
     for limb in range(form.primes.size):
         _add_fractions(upper, lower, words[limb], form, limb)
     past = _WORD - form.bits[1]
     for i in range(count):
         high, low = _plus_half(upper[i], lower[i], bits)
-        found[1, i] = high >> past
+        parts[1, i] = high >> past
         rest = (high << form.bits[1]) | (low >> past)
-        found[0, i] = rest >> (_WORD - form.bits[0])
-    wire_bytes.pack_into(made, found, form.bits)
+        parts[0, i] = rest >> (_WORD - form.bits[0])
+    wire_bytes.pack_into(packed, parts, form.bits)
 
 
 @jit
@@ -124,13 +124,13 @@ def lengthen(target: Residues, padded: Residues, form: RoundingTables) -> None:
         target: written, residues, shape (l, m).
         padded: the message in 64-bit words, and one word more.
     """
-    found = np.empty((2, target.shape[1]), dtype=np.uint64)
-    wire_bytes.unpack_any(found, padded, form.bits)
+    parts = np.empty((2, target.shape[1]), dtype=np.uint64)
+    wire_bytes.unpack_any(parts, padded, form.bits)
     bits, shift = form.bits[0] + form.bits[1], form.bits[0]
     first, second = form.product[0], form.product[1]
     for i in range(target.shape[1]):
-        low = found[0, i] | (found[1, i] << shift)
-        high = (found[1, i] >> _ONE) >> (_WORD - _ONE - shift)
+        low = parts[0, i] | (parts[1, i] << shift)
+        high = (parts[1, i] >> _ONE) >> (_WORD - _ONE - shift)
         upper = _upper_half(low, first) + low * second + high * first
         low = low * first
         if bits > _WORD:
@@ -139,12 +139,12 @@ def lengthen(target: Residues, padded: Residues, form: RoundingTables) -> None:
         else:
             low = (low + (_ONE << (bits - _ONE))) & (~_ZERO >> (_WORD - bits))
             upper = _ZERO
-        found[0, i], found[1, i] = low, upper
+        parts[0, i], parts[1, i] = low, upper
     for limb in range(form.primes.size):
         p, row, back = form.primes[limb], target[limb], form.back[limb]
         for i in range(row.size):
-            low = reduce_4p(mul_shoup_lazy(found[0, i], back[0], back[1], p), p)
-            high = reduce_4p(mul_shoup_lazy(found[1, i], back[2], back[3], p), p)
+            low = reduce_4p(mul_shoup_lazy(parts[0, i], back[0], back[1], p), p)
+            high = reduce_4p(mul_shoup_lazy(parts[1, i], back[2], back[3], p), p)
             rest = sub_if_ge(low + high, p)
             row[i] = sub_if_ge(back[4] + (p - rest), p)
 
@@ -156,16 +156,16 @@ def _add_fractions(upper: Residues, lower: Residues, x: Residues, form: Rounding
     whole, rest, rest_quotient = form.fraction[limb, 0], form.fraction[limb, 1], form.fraction[limb, 2]
     for i in range(x.size):
         y = reduce_4p(mul_shoup_lazy(x[i], inverse, quotient, p), p)
-        first, left = divided(y, rest, rest_quotient, p)
-        second, _ = divided(left, rest, rest_quotient, p)
-        low = lower[i] + left * whole + second
+        first, remainder = divided(y, rest, rest_quotient, p)
+        second, _ = divided(remainder, rest, rest_quotient, p)
+        low = lower[i] + remainder * whole + second
         upper[i] = upper[i] + y * whole + first + np.uint64(low < lower[i])
         lower[i] = low
 
 
 @inline
 def _plus_half(upper: Word, lower: Word, bits: Word) -> tuple[Word, Word]:
-    """A fraction of 128 bits, and half of what its bit number ``bits`` counts."""
+    """Return a fraction of 128 bits plus half of the weight of its bit number ``bits``."""
     if bits < _WORD:
         return upper + (_ONE << (_WORD - _ONE - bits)), lower
     low = lower + (_ONE << (_WORD + _WORD - _ONE - bits))
@@ -177,5 +177,5 @@ def _upper_half(x: Word, y: Word) -> Word:
     """floor(x y / 2^64), exactly."""
     high, low, y_high, y_low = x >> _HALF, x & _LOW, y >> _HALF, y & _LOW
     middle = high * y_low + ((low * y_low) >> _HALF)
-    other = low * y_high + (middle & _LOW)
-    return high * y_high + (middle >> _HALF) + (other >> _HALF)
+    cross = low * y_high + (middle & _LOW)
+    return high * y_high + (middle >> _HALF) + (cross >> _HALF)

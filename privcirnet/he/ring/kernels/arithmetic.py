@@ -72,9 +72,9 @@ def divided(x: Word, constant: Word, quotient: Word, p: Word) -> tuple[Word, Wor
         p: modulus under 2^62.
     """
     guess = estimate(x, quotient)  # at most 3 too small
-    left = x * constant - guess * p
-    more = np.uint64(left >= p) + np.uint64(left >= p + p) + np.uint64(left >= p + p + p)
-    return guess + more, left - more * p
+    remainder = x * constant - guess * p
+    more = np.uint64(remainder >= p) + np.uint64(remainder >= p + p) + np.uint64(remainder >= p + p + p)
+    return guess + more, remainder - more * p
 
 
 @inline
@@ -91,15 +91,15 @@ def mul_shoup_lazy(x: Word, constant: Word, quotient: Word, p: Word) -> Word:
 
 
 @inline
-def barrett_lazy(x: Word, one: Word, p: Word) -> Word:
+def barrett_lazy(x: Word, ratio: Word, p: Word) -> Word:
     """Return x mod p, under 4 p: :func:`mul_shoup_lazy` with the constant 1.
 
     Args:
         x: any 64-bit word.
-        one: floor(2^64 / p).
+        ratio: floor(2^64 / p).
         p: modulus under 2^62.
     """
-    return x - estimate(x, one) * p
+    return x - estimate(x, ratio) * p
 
 
 @inline

@@ -1,4 +1,4 @@
-"""From residues under some primes to residues of the same integers under others, and division, without big integers.
+"""Conversion of residues between bases of primes, and division, without big integers.
 
 Maths (Halevi, Polyakov and Shoup, 2019, section 2): for x mod Q = q_1 ... q_S with y_s = x (Q / q_s)^-1 mod q_s,
 
@@ -7,7 +7,7 @@ Maths (Halevi, Polyakov and Shoup, 2019, section 2): for x mod Q = q_1 ... q_S w
 which is the representative in [-Q/2, Q/2) and, taken mod p, its residue there. v is a small integer that floats give;
 where they round the other way the representative is another one, off by Q, as close to Q/2 as a float is to 1/2.
 
-For one prime that is the residue minus q where it is over q / 2 (:func:`lift`), without floats and products.
+With one prime it is the residue minus q where it is over q / 2 (:func:`lift`), without floats and products.
 
 Cost: S lazy products for each coefficient and each new prime.
 """
@@ -57,7 +57,7 @@ class ModDownConstants(NamedTuple):
     """Constants of the rounded division by the product P of some primes, under others.
 
     Attributes:
-        conversion: from the former primes to the latter.
+        conversion: constants of the conversion from the former primes to the latter.
         inverse: 1 / P mod p and its quotient, (T, 2); zeros for the divisors.
         scale: P mod p and its quotient, (T, 2).
     """
@@ -130,7 +130,7 @@ def convert(target: Residues, scaled: Residues, multiples: Integers, constants: 
         target: written, coefficients under 5 p, for a transform, shape (n,).
         scaled: y, shape (S, n).
         multiples: v, shape (n,).
-        number: which of the T primes.
+        number: index among the T primes.
     """
     p, whole = constants.targets[number], constants.whole[number]
     if scaled.shape[0] == 1:
@@ -145,28 +145,28 @@ def convert(target: Residues, scaled: Residues, multiples: Integers, constants: 
 
 
 @jit
-def lift(target: Residues, source: Residues, q: Word, one: Word, p: Word) -> None:
+def lift(target: Residues, source: Residues, q: Word, ratio: Word, p: Word) -> None:
     """Compute the residues mod p of numbers in [-q/2, q/2) that are given mod q, one prime.
 
     Args:
         target: written, under 5 p, shape (n,).
         source: residues mod q, shape (n,).
-        one: floor(2^64 / p).
+        ratio: floor(2^64 / p).
     """
     half = q >> np.uint64(1)
-    offset = p - reduce_4p(barrett_lazy(half, one, p), p)
+    offset = p - reduce_4p(barrett_lazy(half, ratio, p), p)
     for i in range(target.size):
-        target[i] = barrett_lazy(sub_if_ge(source[i] + half, q), one, p) + offset
+        target[i] = barrett_lazy(sub_if_ge(source[i] + half, q), ratio, p) + offset
 
 
 @inline
-def lifted(integer: Word, one: Word, p: Word) -> Word:
+def lifted(integer: Word, ratio: Word, p: Word) -> Word:
     """Return a signed integer mod p, reduced.
 
     Args:
         integer: any of 64 bits but the least.
-        one: floor(2^64 / p).
+        ratio: floor(2^64 / p).
         p: prime under 2^61.
     """
-    size = reduce_4p(barrett_lazy(np.uint64(abs(integer)), one, p), p)
+    size = reduce_4p(barrett_lazy(np.uint64(abs(integer)), ratio, p), p)
     return sub_if_ge(p - size, p) if integer < 0 else size

@@ -38,9 +38,9 @@ class Transform(NamedTuple):
 
     Attributes:
         first: matrix of the transform of length N1, split.
-        second: of length N2, split; N2 = 1 if N has no coprime factors.
-        taken: the value at j = N2 j1 + N1 j2 mod N goes to row N1 j2 + j1 of the work, (N,).
-        given: row N2 k1 + k2 of the result goes to k, (N,).
+        second: matrix of the transform of length N2, split; N2 = 1 if N has no coprime factors.
+        taken: order of reading: the value at j = N2 j1 + N1 j2 mod N goes to row N1 j2 + j1 of the work, (N,).
+        given: order of writing: row N2 k1 + k2 of the result goes to k, (N,).
     """
 
     first: Residues
@@ -65,8 +65,8 @@ def transform(length: int, t: int, inverse: bool) -> Transform:
     root, scale = roots.cyclic_root(length, t, inverse)
     first = _factor(length)
     second, modulus = length // first, inner_products.moduli((t,))
-    one, two = np.arange(first), np.arange(second)
-    place = (second * one + first * two[:, None]) % length
+    j1, j2 = np.arange(first), np.arange(second)
+    place = (second * j1 + first * j2[:, None]) % length
     back = np.empty(length, dtype=np.int64)
     for k in range(length):
         back[second * (k % first) + k % second] = k
@@ -79,7 +79,7 @@ def transform(length: int, t: int, inverse: bool) -> Transform:
 
 
 def _factor(length: int) -> int:
-    """The factor N1 for which N1 + N2 is least, N1 and N2 coprime; N if there is none."""
+    """Return the factor N1 for which N1 + N2 is least, N1 and N2 coprime; N if there is none."""
     pairs = [n for n in range(2, length) if length % n == 0 and gcd(n, length // n) == 1]
     return min(pairs, key=lambda n: (n + length // n, n), default=length)
 
@@ -99,9 +99,9 @@ def transform_all(columns: Residues, form: Transform) -> Residues:
     Returns:
         residues of the same shape.
     """
-    given, result = np.ascontiguousarray(columns), np.empty(columns.shape, dtype=np.uint64)
-    parts = ranges(len(given), max(1, _AT_ONCE // max(1, prod(given.shape[1:]))))
-    each(lambda part: _transform(result[part.start : part.stop], given[part.start : part.stop], form), parts)
+    contiguous, result = np.ascontiguousarray(columns), np.empty(columns.shape, dtype=np.uint64)
+    parts = ranges(len(contiguous), max(1, _AT_ONCE // max(1, prod(contiguous.shape[1:]))))
+    each(lambda part: _transform(result[part.start : part.stop], contiguous[part.start : part.stop], form), parts)
     return result
 
 
@@ -118,13 +118,13 @@ def transform_cells(
         residues, shape (cells, values of a cell).
     """
     axes = tuple((prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])) for axis in forms)
-    found, own = np.empty(numbers.shape[1:], dtype=np.uint64), tuple(forms.values())
+    cells, tables = np.empty(numbers.shape[1:], dtype=np.uint64), tuple(forms.values())
 
     def some(part: range) -> None:
-        _transform_cells(found[part.start : part.stop], source, numbers[:, part.start : part.stop], axes, own)
+        _transform_cells(cells[part.start : part.stop], source, numbers[:, part.start : part.stop], axes, tables)
 
-    each(some, ranges(len(found), max(1, _AT_ONCE // prod(shape))))
-    return found
+    each(some, ranges(len(cells), max(1, _AT_ONCE // prod(shape))))
+    return cells
 
 
 @jit
@@ -134,15 +134,15 @@ def gather(source: Residues, numbers: SourceIndices) -> Residues:
     Args:
         numbers: places in the source, counted from 1, shape (m,).
     """
-    found = np.empty(numbers.size, dtype=np.uint64)
+    values = np.empty(numbers.size, dtype=np.uint64)
     for i in range(numbers.size):
-        found[i] = source[numbers[i] - 1] if numbers[i] else np.uint64(0)
-    return found
+        values[i] = source[numbers[i] - 1] if numbers[i] else np.uint64(0)
+    return values
 
 
 @jit
 def _transform_cells(
-    found: Residues,
+    cells: Residues,
     source: Residues,
     numbers: SourceIndices,
     axes: tuple[tuple[int, int, int], ...],
@@ -150,55 +150,55 @@ def _transform_cells(
 ) -> None:
     """:func:`transform_cells`; axes: (outer, N, inner) of each transform for one cell."""
     p = forms[0].moduli.primes[0]
-    for cell in range(found.shape[0]):
+    for cell in range(cells.shape[0]):
         for term in range(numbers.shape[0]):
-            values, places = found[cell], numbers[term, cell]
+            values, places = cells[cell], numbers[term, cell]
             for i in range(values.size):
                 value = source[places[i] - 1] if places[i] else np.uint64(0)
                 values[i] = value if term == 0 else sub_if_ge(values[i] + value, p)
     for number in range(len(forms)):
         outer, length, inner = axes[number]
-        given = found.copy().reshape(found.shape[0] * outer, length, inner)
-        _transform(found.reshape(given.shape), given, forms[number])
+        columns = cells.copy().reshape(cells.shape[0] * outer, length, inner)
+        _transform(cells.reshape(columns.shape), columns, forms[number])
 
 
 @jit
 def _transform(result: Residues, columns: Residues, form: Transform) -> None:
     """Transform the middle axis of columns (outer, N, inner)."""
-    one, two, half = form.first.shape[0], form.second.shape[0], form.moduli.half[0]
-    work = np.empty((2, one * two, _WIDTH), dtype=np.uint64)
+    n1, n2, half = form.first.shape[0], form.second.shape[0], form.moduli.half[0]
+    work = np.empty((2, n1 * n2, _WIDTH), dtype=np.uint64)
     room, middle = work[0], work[1]
     total = np.empty(_WIDTH, dtype=np.uint64)
     count = columns.shape[0] * columns.shape[2]
     for start in range(0, count, _WIDTH):
         width = min(_WIDTH, count - start)
         _load(room, columns, form.taken, start, width, half)
-        for j in range(two):
-            for k in range(one):
-                _row(total, form.first[k], room[one * j : one * (j + 1)], form.moduli)
-                if two == 1:
+        for j in range(n2):
+            for k in range(n1):
+                _row(total, form.first[k], room[n1 * j : n1 * (j + 1)], form.moduli)
+                if n2 == 1:
                     _store(result, total, form.given[k], start, width)
                 else:
-                    _split_row(middle[two * k + j], total, half)
-        if two > 1:
-            for k in range(one):
-                for j in range(two):
-                    _row(total, form.second[j], middle[two * k : two * (k + 1)], form.moduli)
-                    _store(result, total, form.given[two * k + j], start, width)
+                    _split_row(middle[n2 * k + j], total, half)
+        if n2 > 1:
+            for k in range(n1):
+                for j in range(n2):
+                    _row(total, form.second[j], middle[n2 * k : n2 * (k + 1)], form.moduli)
+                    _store(result, total, form.given[n2 * k + j], start, width)
 
 
 @jit
-def _load(room: Residues, columns: Residues, taken: Integers, start: int, width: int, half: Word) -> None:
-    """Columns start to start + width, split, side by side."""
+def _load(room: Residues, columns: Residues, order: Integers, start: int, width: int, half: Word) -> None:
+    """Copy columns start to start + width, split, side by side."""
     length, inner = columns.shape[1], columns.shape[2]
-    for row in range(taken.size):
+    for row in range(order.size):
         if inner == 1:
-            _split_row(room[row, :width], columns.reshape(-1)[start * length + taken[row] :: length][:width], half)
+            _split_row(room[row, :width], columns.reshape(-1)[start * length + order[row] :: length][:width], half)
         else:
             done = 0
             while done < width:
                 outer, first = divmod(start + done, inner)
-                run = columns[outer, taken[row], first : first + width - done]
+                run = columns[outer, order[row], first : first + width - done]
                 _split_row(room[row, done : done + run.size], run, half)
                 done += run.size
 
@@ -222,7 +222,7 @@ def _store(result: Residues, total: Residues, k: int, start: int, width: int) ->
 
 @jit
 def _split_row(target: Residues, words: Residues, half: Word) -> None:
-    """Words in halves."""
+    """Split words in halves."""
     mask = (np.uint64(1) << half) - np.uint64(1)
     for i in range(words.size):
         target[i] = (words[i] >> half) << _HALF | (words[i] & mask)
@@ -230,7 +230,7 @@ def _split_row(target: Residues, words: Residues, half: Word) -> None:
 
 @jit
 def _row(total: Residues, factors: Residues, rows: Residues, moduli: Moduli) -> None:
-    """The sum of a work's rows, each times its factor, reduced."""
+    """Compute the sum of a work's rows, each times its factor, reduced."""
     total.fill(0)
     step = min(moduli.terms[0], inner_products.AT_ONCE)
     for first in range(0, rows.shape[0], step):
@@ -241,13 +241,15 @@ def _row(total: Residues, factors: Residues, rows: Residues, moduli: Moduli) -> 
 def _add_rows(total: Residues, w: Residues, x: Residues, moduli: Moduli) -> None:
     """Add up to eight rows to the total, each times its factor, reduced; missing rows have the factor zero."""
     powers, half, p, last = moduli.powers[0], moduli.half[0], moduli.primes[0], x.shape[0] - 1
-    one, power, quotient, zero = powers[0], powers[1], powers[2], np.uint64(0)
+    ratio, power, quotient, zero = powers[0], powers[1], powers[2], np.uint64(0)
     xa, xb, xc, xd = x[0], x[min(1, last)], x[min(2, last)], x[min(3, last)]
     wa, wb, wc, wd = w[0], w[1] if last > 0 else zero, w[2] if last > 1 else zero, w[3] if last > 2 else zero
     if last < inner_products.AT_ONCE // 2:
         for i in range(_WIDTH):
             low, middle, high = inner_products.four_products(xa[i], xb[i], xc[i], xd[i], wa, wb, wc, wd)
-            total[i] = sub_if_ge(total[i] + inner_products.joined(low, middle, high, one, power, quotient, half, p), p)
+            total[i] = sub_if_ge(
+                total[i] + inner_products.joined(low, middle, high, ratio, power, quotient, half, p), p
+            )
     else:
         xe, xf, xg, xh = x[4], x[min(5, last)], x[min(6, last)], x[min(7, last)]
         we, wf, wg, wh = w[4], w[5] if last > 4 else zero, w[6] if last > 5 else zero, w[7] if last > 6 else zero
@@ -255,4 +257,6 @@ def _add_rows(total: Residues, w: Residues, x: Residues, moduli: Moduli) -> None
             low, middle, high = inner_products.four_products(xa[i], xb[i], xc[i], xd[i], wa, wb, wc, wd)
             more = inner_products.four_products(xe[i], xf[i], xg[i], xh[i], we, wf, wg, wh)
             low, middle, high = low + more[0], middle + more[1], high + more[2]
-            total[i] = sub_if_ge(total[i] + inner_products.joined(low, middle, high, one, power, quotient, half, p), p)
+            total[i] = sub_if_ge(
+                total[i] + inner_products.joined(low, middle, high, ratio, power, quotient, half, p), p
+            )

@@ -48,7 +48,7 @@ class Moduli(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """Which products make which sum.
+    """Indices of the products of each sum.
 
     Attributes:
         pairs: (input, weight) of each product, (products, 2).
@@ -99,7 +99,7 @@ def multiply_accumulate(
         sums: written, shape (sums, 2, L, n).
         inputs: split, shape (chunks, inputs, 2, CHUNK).
         weights: split, shape (weights, L, n).
-        moduli: of the L primes.
+        moduli: constants of the L primes.
         chunks: (first, end); those of prime 0 come first.
     """
     size, n = inputs.shape[3], weights.shape[2]
@@ -129,17 +129,17 @@ def accumulate_chunk(  # noqa: PLR0913, PLR0917
         none: zeros, shape (CHUNK,).
     """
     row, limb, start = place
-    size, step, own = inputs.shape[2], min(moduli.terms[limb], AT_ONCE), row if sums.shape[2] > 1 else 0
+    size, step, target_row = inputs.shape[2], min(moduli.terms[limb], AT_ONCE), row if sums.shape[2] > 1 else 0
     for number in range(terms.first.size - 1):
         last = terms.first[number + 1]
         for i in range(2):
-            sums[number, i, own, start : start + size] = 0
+            sums[number, i, target_row, start : start + size] = 0
         for first in range(terms.first[number], last, step):
             pairs = terms.pairs[first : min(first + step, last)]
             w = rows_of(weights, pairs, 1, row, start, none)
             for i in range(2):
                 x = rows_of(inputs, pairs, 0, i, 0, none)
-                add_products(sums[number, i, own, start : start + size], x, w, len(pairs), moduli, limb)
+                add_products(sums[number, i, target_row, start : start + size], x, w, len(pairs), moduli, limb)
 
 
 @inline
@@ -177,21 +177,21 @@ def add_products(total: Residues, x: Rows, w: Rows, count: int, moduli: Moduli, 
     """
     (xa, xb, xc, xd, xe, xf, xg, xh), (wa, wb, wc, wd, we, wf, wg, wh) = x, w
     powers, half, p = moduli.powers[limb], moduli.half[limb], moduli.primes[limb]
-    one, power, quotient = powers[0], powers[1], powers[2]
+    ratio, power, quotient = powers[0], powers[1], powers[2]
     if count <= AT_ONCE // 4:
         for j in range(total.size):
             low, middle, high = two_products(xa[j], xb[j], wa[j], wb[j])
-            total[j] = sub_if_ge(total[j] + joined(low, middle, high, one, power, quotient, half, p), p)
+            total[j] = sub_if_ge(total[j] + joined(low, middle, high, ratio, power, quotient, half, p), p)
     elif count <= AT_ONCE // 2:
         for j in range(total.size):
             low, middle, high = four_products(xa[j], xb[j], xc[j], xd[j], wa[j], wb[j], wc[j], wd[j])
-            total[j] = sub_if_ge(total[j] + joined(low, middle, high, one, power, quotient, half, p), p)
+            total[j] = sub_if_ge(total[j] + joined(low, middle, high, ratio, power, quotient, half, p), p)
     else:
         for j in range(total.size):
             low, middle, high = four_products(xa[j], xb[j], xc[j], xd[j], wa[j], wb[j], wc[j], wd[j])
             more = four_products(xe[j], xf[j], xg[j], xh[j], we[j], wf[j], wg[j], wh[j])
             low, middle, high = low + more[0], middle + more[1], high + more[2]
-            total[j] = sub_if_ge(total[j] + joined(low, middle, high, one, power, quotient, half, p), p)
+            total[j] = sub_if_ge(total[j] + joined(low, middle, high, ratio, power, quotient, half, p), p)
 
 
 @inline
@@ -226,7 +226,7 @@ def two_products(xa: Word, xb: Word, wa: Word, wb: Word) -> tuple[Word, Word, Wo
 
 @inline
 def joined(  # noqa: PLR0913, PLR0917
-    low: Word, middle: Word, high: Word, one: Word, power: Word, quotient: Word, half: Word, p: Word
+    low: Word, middle: Word, high: Word, ratio: Word, power: Word, quotient: Word, half: Word, p: Word
 ) -> Word:
     """Return low + 2^s middle + 2^2s high mod p, reduced.
 
@@ -235,14 +235,14 @@ def joined(  # noqa: PLR0913, PLR0917
 
     Args:
         middle: sum of products of a lower and an upper half.
-        one: floor(2^64 / p).
+        ratio: floor(2^64 / p).
         power: 2^2s mod p.
         quotient: floor(power 2^64 / p).
         half: s.
     """
     mask = (np.uint64(1) << half) - np.uint64(1)
     upper = mul_shoup_lazy(high + (middle >> half), power, quotient, p)
-    return reduce_4p(barrett_lazy(low + ((middle & mask) << half) + upper, one, p), p)
+    return reduce_4p(barrett_lazy(low + ((middle & mask) << half) + upper, ratio, p), p)
 
 
 @jit
@@ -252,7 +252,7 @@ def add(total: Residues, terms: Residues, primes: Residues) -> None:
     Args:
         total: residues, shape (polynomials, L, n).
         terms: residues, shape (polynomials, L, n).
-        primes: of the L rows.
+        primes: moduli of the L rows.
     """
     for i in range(total.shape[0]):
         for limb in range(total.shape[1]):
@@ -267,7 +267,7 @@ def inner_product(inputs: Residues, start: int, weights: Residues, moduli: Modul
     Args:
         inputs: split, shape (chunks, inputs, 2, CHUNK).
         weights: split, shape (K, L, n).
-        moduli: of the L primes.
+        moduli: constants of the L primes.
     """
     sums = np.empty((1, 2, weights.shape[1], weights.shape[2]), dtype=np.uint64)
     multiply_accumulate(sums, inputs, weights, successive(start, weights.shape[0]), moduli, (0, inputs.shape[0]))

@@ -46,8 +46,8 @@ class Tables(NamedTuple):
         ones: floor(2^64 / p), (L,).
         far: forward roots of the stages over whole groups, in order of use, (L, 2, n / 16): [root or quotient].
         near: forward roots of the stages within groups, (L, n / 1024, 15, 2, 64): 1 + 2 + 4 + 8 for the four stages.
-        far_back: as ``far`` for the inverse.
-        near_back: as ``near`` for the inverse.
+        far_back: inverse roots, otherwise as ``far``.
+        near_back: inverse roots, otherwise as ``near``.
         scale: 1 / n, (L, 2).
     """
 
@@ -139,7 +139,7 @@ def inverse(polynomials: Residues, tables: Tables, limb: int) -> None:
 
 @jit
 def _short_stages(values: Residues, roots: Residues, p: Word) -> None:
-    """The stages between the long halves and the tiles."""
+    """Run the stages between the long halves and the tiles."""
     _short_stage(values, roots, SHORT, p)
     _short_stage(values, roots, SHORT // 2, p)
     _short_stage(values, roots, SHORT // 4, p)
@@ -148,7 +148,7 @@ def _short_stages(values: Residues, roots: Residues, p: Word) -> None:
 
 @jit
 def _short_stages_back(values: Residues, roots: Residues, p: Word) -> None:
-    """The stages between the tiles and the long halves."""
+    """Run the stages between the tiles and the long halves."""
     _short_stage_back(values, roots, SHORT // 8, p)
     _short_stage_back(values, roots, SHORT // 4, p)
     _short_stage_back(values, roots, SHORT // 2, p)
@@ -157,7 +157,7 @@ def _short_stages_back(values: Residues, roots: Residues, p: Word) -> None:
 
 @inline
 def _short_stage(values: Residues, roots: Residues, half: int, p: Word) -> None:
-    """:func:`_halves` of all groups; half is a literal."""
+    """Run :func:`_halves` on all groups; half is a literal."""
     four, groups = p + p + p + p, values.size // (2 * half)
     for group in range(groups):
         block = values[2 * half * group : 2 * half * (group + 1)]
@@ -208,7 +208,7 @@ def _halves_back(upper: Residues, lower: Residues, root: Word, quotient: Word, p
 
 @jit
 def _tile(values: Residues, roots: Residues, p: Word) -> None:
-    """The last four stages on a tile, transposed on the way in: values under 8 p in, reduced out."""
+    """Run the last four stages on a tile, transposed on the way in: values under 8 p in, reduced out."""
     four = p + p + p + p
     block = np.empty((GROUP, WIDTH), dtype=np.uint64)
     for j in range(GROUP):
@@ -230,7 +230,7 @@ def _tile(values: Residues, roots: Residues, p: Word) -> None:
 
 @jit
 def _tile_back(values: Residues, roots: Residues, p: Word) -> None:
-    """The first four inverse stages on a tile, transposed on the way out: values under 4 p in and out."""
+    """Run the first four inverse stages on a tile, transposed on the way out: values under 4 p in and out."""
     four = p + p + p + p
     block = values.copy().reshape(GROUP, WIDTH)
     half, first = 1, GROUP // 2 - 1
@@ -262,11 +262,11 @@ def _far(roots: Residues) -> Residues:
 
 
 def _near(roots: Residues) -> Residues:
-    """Roots of the last four stages by tile: (n / 1024, 15, 2, 64)."""
+    """Return the roots of the last four stages by tile: (n / 1024, 15, 2, 64)."""
     n = roots.shape[1]
     stages: list[Residues] = []
     for split in (1, 2, 4, 8):
         first = n // GROUP * split
-        own = roots[:, first : 2 * first].reshape(2, n // TILE, WIDTH, split)
-        stages.append(own.transpose(1, 3, 0, 2))
+        stage = roots[:, first : 2 * first].reshape(2, n // TILE, WIDTH, split)
+        stages.append(stage.transpose(1, 3, 0, 2))
     return np.ascontiguousarray(np.concatenate(stages, axis=1))

@@ -25,7 +25,7 @@ def split(polynomials: Residues, moduli: Moduli) -> None:
 
     Args:
         polynomials: reduced, shape (count, L, n).
-        moduli: of the L primes.
+        moduli: constants of the L primes.
     """
     for index in range(polynomials.shape[0]):
         for limb in range(polynomials.shape[1]):
@@ -59,9 +59,9 @@ def place(inputs: Residues, index: int, polynomials: Residues, halves: Residues)
     for i in range(2):
         for limb in range(polynomials.shape[1]):
             for part in range(parts):
-                own = inputs[limb * parts + part, index, i]
-                own[:] = polynomials[i, limb, part * size : (part + 1) * size]
-                split_words(own, halves[limb])
+                target = inputs[limb * parts + part, index, i]
+                target[:] = polynomials[i, limb, part * size : (part + 1) * size]
+                split_words(target, halves[limb])
 
 
 @jit

@@ -1,4 +1,4 @@
-"""What hides a reply, compiled: random integers that are ternary, binomial, or a sum of three uniform ones.
+"""Random integers that hide a reply, compiled: ternary, binomial, or a sum of three uniform ones.
 
 Flooding noise is tested against Python's integers on the same random words. The other distributions are SEAL's. The
 words are those of a reply's own stream (:mod:`ring.stream`). No sampler branches on a value that it keeps.
@@ -34,7 +34,7 @@ class FloodingNoise(NamedTuple):
     Attributes:
         digits: :func:`ring.sampling.flood_digits`, (digits, count).
         starts: minus the offset mod p for each prime, (primes,).
-        weights: of each digit mod p and its quotient, (primes, digits, 2).
+        weights: weight of each digit mod p and its quotient, (primes, digits, 2).
     """
 
     digits: Residues
@@ -46,8 +46,8 @@ def flooding(bits: int, primes: tuple[int, ...], count: int, words: Words) -> Fl
     """Draw flooding noise, sums of three uniform integers of width 2^bits about zero, in digits.
 
     Args:
-        bits: of the width of each of its three parts, at least 1.
-        primes: of the modulus, each under 2^61.
+        bits: log2 of the width of each of its three parts, at least 1.
+        primes: primes of the modulus, each under 2^61.
 
     Returns:
         noise for :func:`add_flood`.
@@ -70,8 +70,8 @@ def add_flood(target: Residues, flood: FloodingNoise, limb: int, p: Word) -> Non
 
     Args:
         target: residues, shape (n,).
-        flood: what :func:`flooding` returned for n integers.
-        limb: which of its primes ``p`` is.
+        flood: result of :func:`flooding` for n integers.
+        limb: index of ``p`` among its primes.
     """
     start = flood.starts[limb]
     for k in range(flood.digits.shape[0]):
@@ -113,7 +113,7 @@ def ternary(words: Residues, draws: Residues) -> bool:
 def binomial(word: Word) -> Word:
     """Return 21 + (ones among bits 0 to 20) - (ones among bits 21 to 41) of a word, in [0, 42].
 
-    As an error it is 21 less: SEAL's distribution, of deviation sqrt(10.5) = 3.24. Formula: 21 minus the ones of the
+    An error is 21 less: SEAL's distribution, of deviation sqrt(10.5) = 3.24. Formula: 21 minus the ones of the
     second half are the ones of its complement, so this is one count of 42 bits.
 
     Args:
@@ -125,7 +125,7 @@ def binomial(word: Word) -> Word:
 
 @inline
 def _ones(x: Word) -> Word:
-    """How many bits of a word are one: sums of 2, 4 and 8 neighbours, then all eight by a product."""
+    """Count the bits of a word that are one: sums of 2, 4 and 8 neighbours, then all eight by a product."""
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
     x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)

@@ -1,1 +1,1 @@
-"""Compiled: gadget products, polynomials from seeds, secret keys, packed bytes."""
+"""Compiled loops: gadget products, polynomials from seeds, secret keys, packed bytes."""

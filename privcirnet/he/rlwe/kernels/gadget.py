@@ -6,7 +6,7 @@ primes of digit d, and 0 under all others, special ones included:
 
     (-(a s + e) + [under primes of digit d: P s'], a).
 
-Of a polynomial x, digit d is x mod Q_d, lifted to all primes (:mod:`ring.kernels.conversion`). The sum of digits
+Digit d of a polynomial x is x mod Q_d, lifted to all primes (:mod:`ring.kernels.conversion`). The sum of digits
 times key digits encrypts P x s'; divided by P and rounded it encrypts x s'.
 
 Automorphisms: rotation by g of (c0, c1) = g((c0, 0) + a / P), where a switches c1 from s to g^-1(s). The digits are
@@ -69,12 +69,12 @@ def mod_up_limb(  # noqa: PLR0913, PLR0917
 
     Args:
         target: written, shape (1, n).
-        scaled: of the digit (:func:`ring.kernels.conversion.scale`), shape (S, n).
-        multiples: of the digit, shape (n,).
-        constants: of the conversion to all primes.
-        tables: of all primes.
+        scaled: scaled residues of the digit (:func:`ring.kernels.conversion.scale`), shape (S, n).
+        multiples: multiples of the digit, shape (n,).
+        constants: constants of the conversion to all primes.
+        tables: NTT tables of all primes.
         half: bits of the lower half of a split word of the prime.
-        limb: which of the primes.
+        limb: index of the prime.
     """
     convert(target[0], scaled, multiples, constants, limb)
     ntt.forward(target, tables, limb)
@@ -91,14 +91,14 @@ def gadget_product_limb(
         switched: [0, :, row] is written, shape (1, 2, R, n); or (1, 2, 1, n) for this row alone.
         digits: split, shape (D', R, n) for D' <= D.
         key: D inputs of products, shape (chunks, D, 2, CHUNK).
-        moduli: of all primes.
+        moduli: constants of all primes.
         place: (row, which of the primes it is under, row of the key).
     """
     row, limb, key_row = place
     size, none = key.shape[3], np.zeros(key.shape[3], dtype=np.uint64)
-    each, terms = switched.shape[3] // size, inner_products.successive(0, digits.shape[0])
-    for part in range(each):
-        chunk = key[key_row * each + part]
+    chunks, terms = switched.shape[3] // size, inner_products.successive(0, digits.shape[0])
+    for part in range(chunks):
+        chunk = key[key_row * chunks + part]
         inner_products.accumulate_chunk(switched, chunk, digits, terms, moduli, (row, limb, part * size), none)
 
 
@@ -110,11 +110,11 @@ def mod_down_limb(
 
     Args:
         target: shape (n,).
-        scaled: of the rows of P (:func:`ring.kernels.conversion.scale`), shape (k, n).
-        multiples: of the rows of P, shape (n,); for one prime nothing reads them.
-        division: by P.
-        tables: of all primes.
-        limb: which of the primes.
+        scaled: scaled residues of the rows of P (:func:`ring.kernels.conversion.scale`), shape (k, n).
+        multiples: multiples of the rows of P, shape (n,); for one prime nothing reads them.
+        division: constants of the division by P.
+        tables: NTT tables of all primes.
+        limb: index of the prime.
     """
     p, rest = tables.primes[limb], np.empty((1, target.size), dtype=np.uint64)
     factor, quotient = division.inverse[limb, 0], division.inverse[limb, 1]
@@ -130,7 +130,7 @@ def divide_coefficients(polynomial: Residues, division: ModDownConstants) -> Non
 
     Args:
         polynomial: shape (L, n); the quotient is in its first L - 1 rows.
-        division: by the last of L primes.
+        division: constants of the division by the last of L primes.
     """
     last, rest, targets = polynomial.shape[0] - 1, np.empty(polynomial.shape[1], dtype=np.uint64), division.conversion
     for limb in range(last):
@@ -142,18 +142,18 @@ def divide_coefficients(polynomial: Residues, division: ModDownConstants) -> Non
 
 
 @jit
-def rotate_row(target: Residues, switched: Residues, own: Residues, order: Integers, p: Word) -> None:
+def rotate_row(target: Residues, switched: Residues, first: Residues, order: Integers, p: Word) -> None:
     """Compute a row of a rotated ciphertext, extended.
 
     Args:
         target: written, shape (2, n).
         switched: the row of what its second polynomial was switched to, shape (2, n).
-        own: of its first polynomial, times P, shape (n,).
-        order: of the automorphism (:func:`automorphism`), shape (n,).
+        first: row of its first polynomial, times P, shape (n,).
+        order: permutation of the automorphism (:func:`automorphism`), shape (n,).
         p: prime.
     """
     for i in range(order.size):
-        target[0, i] = sub_if_ge(switched[0, order[i]] + own[order[i]], p)
+        target[0, i] = sub_if_ge(switched[0, order[i]] + first[order[i]], p)
         target[1, i] = switched[1, order[i]]
 
 
@@ -165,7 +165,7 @@ def hoist(values: Residues, digits: Residues, residues: Residues, ring: RnsRing)
         values: written, in the kernel's order, shape (2, L, n).
         digits: written, of the second polynomial, split, shape (L, L + 1, n).
         residues: the ciphertext in coefficient form, shape (2, L, n).
-        ring: of all L + 1 primes.
+        ring: ring of all L + 1 primes.
     """
     values[:] = residues
     to_values(values, ring.tables)
@@ -184,8 +184,8 @@ def rotate(  # noqa: PLR0913, PLR0917
         values: see :func:`hoist`.
         digits: see :func:`hoist`.
         key: L inputs of products.
-        order: of the automorphism.
-        ring: of all L + 1 primes.
+        order: permutation of the automorphism.
+        ring: ring of all L + 1 primes.
     """
     last, n = values.shape[1], values.shape[2]
     switched, rotated = np.empty((1, 2, last + 1, n), dtype=np.uint64), np.empty((2, n), dtype=np.uint64)
@@ -196,13 +196,13 @@ def rotate(  # noqa: PLR0913, PLR0917
     for limb in range(last):
         gadget_product_limb(switched, digits, key, ring.moduli, (limb, limb, limb))
         for half in range(2):
-            own, p = switched[0, half, limb], ring.tables.primes[limb]
-            mod_down_limb(own, switched[0, half, last:], none, ring.division, ring.tables, limb)
+            reduced, p = switched[0, half, limb], ring.tables.primes[limb]
+            mod_down_limb(reduced, switched[0, half, last:], none, ring.division, ring.tables, limb)
             if half == 0:
                 for i in range(n):
-                    own[i] = sub_if_ge(own[i] + values[0, limb, i], p)
+                    reduced[i] = sub_if_ge(reduced[i] + values[0, limb, i], p)
             for i in range(n):
-                rotated[half, i] = own[order[i]]
+                rotated[half, i] = reduced[order[i]]
             operands.split_words(rotated[half], ring.moduli.half[limb])
             operands.place_limb(inputs, index, half, rotated[half], limb)
 
@@ -215,8 +215,8 @@ def add_rotated(total: Residues, values: Residues, key: Residues, order: Integer
         total: in the kernel's order, shape (2, L + 1, n).
         values: the ciphertext in the kernel's order, shape (2, L, n).
         key: L inputs of products.
-        order: of the automorphism.
-        ring: of all L + 1 primes.
+        order: permutation of the automorphism.
+        ring: ring of all L + 1 primes.
     """
     last, n = values.shape[1], values.shape[2]
     polynomial, scale = values[1].copy(), ring.division.scale
@@ -231,9 +231,9 @@ def add_rotated(total: Residues, values: Residues, key: Residues, order: Integer
         if limb < last:
             add_multiple(switched[0, 0, limb], values[0, limb], scale[limb, 0], scale[limb, 1], p)
         for half in range(2):
-            own, target = switched[0, half, limb], total[half, limb]
+            source, target = switched[0, half, limb], total[half, limb]
             for i in range(n):
-                target[i] = sub_if_ge(target[i] + own[order[i]], p)
+                target[i] = sub_if_ge(target[i] + source[order[i]], p)
 
 
 @jit
@@ -242,28 +242,28 @@ def divided(residues: Residues, ring: RnsRing) -> Residues:
 
     Args:
         residues: in the kernel's order, shape (2, L + 1, n) or (2, L, n).
-        ring: of all L + 1 primes.
+        ring: ring of all L + 1 primes.
     """
     last = ring.tables.primes.size - 1
-    found, none = residues[:, :last].copy(), np.empty(0, dtype=np.int64)
+    quotient, none = residues[:, :last].copy(), np.empty(0, dtype=np.int64)
     if residues.shape[1] > last:
         for half in range(2):
             rest = residues[half, last:].copy()
             ntt.inverse(rest, ring.tables, last)
             for limb in range(last):
-                mod_down_limb(found[half, limb], rest, none, ring.division, ring.tables, limb)
-    return found
+                mod_down_limb(quotient[half, limb], rest, none, ring.division, ring.tables, limb)
+    return quotient
 
 
 @jit
 def _decompose(digits: Residues, polynomial: Residues, values: Residues, ring: RnsRing, limb: int) -> None:
     """Write [:, limb]: all digits of a polynomial under one prime, from coefficients and from values (L, n)."""
-    p, one, half = ring.tables.primes[limb], ring.tables.ones[limb], ring.moduli.half[limb]
+    p, ratio, half = ring.tables.primes[limb], ring.tables.ones[limb], ring.moduli.half[limb]
     for digit in range(polynomial.shape[0]):
         row = digits[digit, limb : limb + 1]
         if digit == limb:
             row[0] = values[limb]
         else:
-            lift(row[0], polynomial[digit], ring.tables.primes[digit], one, p)
+            lift(row[0], polynomial[digit], ring.tables.primes[digit], ratio, p)
             ntt.forward(row, ring.tables, limb)
         operands.split_words(row[0], half)

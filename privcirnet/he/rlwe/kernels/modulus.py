@@ -19,7 +19,7 @@ class RnsRing(NamedTuple):
 
     Attributes:
         degree: n.
-        division: by the special primes.
+        division: constants of the division by the special primes.
     """
 
     degree: int
@@ -34,7 +34,7 @@ class RnsRing(NamedTuple):
 
     @property
     def chunks(self) -> int:
-        """Of a row of inputs of products; a ring shorter than a chunk has one."""
+        """Chunks of a row of inputs of products; a ring shorter than a chunk has one."""
         return max(1, self.degree // operands.CHUNK)
 
     def values(self, residues: Residues) -> Residues:
@@ -43,9 +43,9 @@ class RnsRing(NamedTuple):
         Args:
             residues: coefficients under the first L' primes, shape (polynomials, L', n).
         """
-        found = residues.copy()
-        to_values(found, self.tables)
-        return found
+        values = residues.copy()
+        to_values(values, self.tables)
+        return values
 
     def to_coefficients(self, values: Residues) -> None:
         """Bring polynomials back to coefficient form, in place.
@@ -91,7 +91,7 @@ def to_values(polynomials: Residues, tables: ntt.Tables) -> None:
 
     Args:
         polynomials: coefficients, shape (polynomials, L', n).
-        tables: of the primes.
+        tables: NTT tables of the primes.
     """
     for index in range(polynomials.shape[0]):
         for limb in range(polynomials.shape[1]):
@@ -104,7 +104,7 @@ def to_coefficients(polynomials: Residues, tables: ntt.Tables) -> None:
 
     Args:
         polynomials: in the kernel's order, shape (polynomials, L', n).
-        tables: of the primes.
+        tables: NTT tables of the primes.
     """
     for index in range(polynomials.shape[0]):
         for limb in range(polynomials.shape[1]):
@@ -118,7 +118,7 @@ def add_scaled(total: Residues, values: Residues, ring: RnsRing) -> None:
     Args:
         total: shape (2, L or more, n).
         values: the ciphertext in the same form, shape (2, L, n).
-        ring: of the data primes and those of P.
+        ring: ring of the data primes and those of P.
     """
     for half in range(2):
         for limb in range(values.shape[1]):
@@ -132,7 +132,7 @@ def ring(primes: tuple[int, ...], n: int, special: int = 1) -> RnsRing:
 
     Args:
         primes: under 2^61, each 1 mod 2n.
-        special: how many of them, the last ones, are special.
+        special: number of special primes, which stand last.
     """
     divisors = primes[len(primes) - special :]
     return RnsRing(

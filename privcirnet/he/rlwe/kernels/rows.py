@@ -18,7 +18,7 @@ def product(x: Word, y: Word, moduli: Moduli, limb: int) -> Word:
     Args:
         x: under p.
         y: under p.
-        moduli: of the primes.
+        moduli: constants of the primes.
     """
     p, half, powers = moduli.primes[limb], moduli.half[limb], moduli.powers[limb]
     mask = (np.uint64(1) << half) - np.uint64(1)
@@ -34,7 +34,7 @@ def tensor(target: Residues, first: Residues, second: Residues, moduli: Moduli, 
         target: written, shape (3, n).
         first: a, shape (2, n).
         second: b, shape (2, n).
-        moduli: of the primes.
+        moduli: constants of the primes.
     """
     p = moduli.primes[limb]
     for i in range(target.shape[1]):
@@ -52,7 +52,7 @@ def multiply(target: Residues, source: Residues, factor: Residues, moduli: Modul
         target: written, shape (polynomials, n); may be the source.
         source: shape (polynomials, n).
         factor: shape (n,).
-        moduli: of the primes.
+        moduli: constants of the primes.
     """
     for half in range(target.shape[0]):
         for i in range(factor.size):
@@ -81,7 +81,7 @@ def multiply_rows(target: Residues, factors: Residues, primes: Residues) -> None
     Args:
         target: shape (polynomials, l or more, n), contiguous: words with a stride take LoLa a tenth longer.
         factors: under each prime, and their quotients, shape (l, 2) or longer.
-        primes: of the l rows.
+        primes: moduli of the l rows.
     """
     for polynomial in range(target.shape[0]):
         for row in range(primes.size):
@@ -113,11 +113,11 @@ def transformed(target: Residues, integers: Integers, tables: Tables, limb: int)
     Args:
         target: written, shape (1, n).
         integers: coefficients, shape (n,).
-        tables: of the primes.
+        tables: NTT tables of the primes.
     """
-    one, p = tables.ones[limb], tables.primes[limb]
+    ratio, p = tables.ones[limb], tables.primes[limb]
     for i in range(integers.size):
-        target[0, i] = lifted(integers[i], one, p)
+        target[0, i] = lifted(integers[i], ratio, p)
     ntt.forward(target, tables, limb)
 
 
@@ -130,12 +130,12 @@ def encrypt_row(target: Residues, key: Residues, error: Residues, message: Integ
         key: the secret's row and its quotients, shape (2, n).
         error: random words, shape (n,).
         message: signed coefficients, shape (n,).
-        tables: of the primes.
+        tables: NTT tables of the primes.
     """
-    p, one, noise = tables.primes[limb], tables.ones[limb], np.empty((1, target.size), dtype=np.uint64)
+    p, ratio, noise = tables.primes[limb], tables.ones[limb], np.empty((1, target.size), dtype=np.uint64)
     offset = np.uint64(p - np.uint64(sampling.BINOMIAL))
     for i in range(target.size):
-        noise[0, i] = sub_if_ge(lifted(message[i], one, p) + sub_if_ge(sampling.binomial(error[i]) + offset, p), p)
+        noise[0, i] = sub_if_ge(lifted(message[i], ratio, p) + sub_if_ge(sampling.binomial(error[i]) + offset, p), p)
     ntt.forward(noise, tables, limb)
     for i in range(target.size):
         hidden = reduce_4p(mul_shoup_lazy(target[i], key[0, i], key[1, i], p), p)
@@ -151,7 +151,7 @@ def decrypt_row(target: Residues, ciphertext: Residues, key: Residues, tables: T
         target: written, shape (1, n).
         ciphertext: shape (2, n).
         key: the secret's row and its quotients, shape (2, n).
-        tables: of the primes.
+        tables: NTT tables of the primes.
     """
     p = tables.primes[limb]
     for i in range(target.shape[1]):

@@ -23,7 +23,7 @@ class EncryptionRandomness(NamedTuple):
     """Randomness of an encryption or of a key's digit.
 
     Attributes:
-        seed: of the uniform polynomial; it is sent.
+        seed: seed of the uniform polynomial; it is sent.
         error: random words for the error, (n,); secret.
     """
 
@@ -40,7 +40,7 @@ def generate(ring: RnsRing) -> Residues:
     """Return a fresh secret key in the kernel's order, each word with its quotient: (2, R, n), [word or quotient].
 
     Args:
-        ring: of all primes.
+        ring: ring of all primes.
     """
     ternary, words = np.empty(ring.degree, dtype=np.uint64), stream()
     while True:
@@ -58,7 +58,7 @@ def sparse(ring: RnsRing, weight: int) -> Residues:
     """Return a fresh sparse secret as :func:`generate` does: its places are those of the h smallest of n random words.
 
     Args:
-        ring: of all primes.
+        ring: ring of all primes.
         weight: h, coefficients that are 1 or -1.
 
     Returns:
@@ -78,7 +78,7 @@ def prepared(ternary: Residues, ring: RnsRing) -> Residues:
 
     Args:
         ternary: each coefficient of s plus 1, (n,).
-        ring: of all primes.
+        ring: ring of all primes.
     """
     key = np.empty((2, len(ring.primes), ring.degree), dtype=np.uint64)
     primes = ring.tables.primes
@@ -89,13 +89,13 @@ def prepared(ternary: Residues, ring: RnsRing) -> Residues:
 
 
 class KeyDigitPlan(NamedTuple):
-    """Where a key's digit stands.
+    """Place of a digit in a key.
 
     Attributes:
-        first: of its data primes.
-        end: behind its last one.
+        first: index of its first data prime.
+        end: index behind its last one.
         data: data primes of the key; its other rows are those of the special primes.
-        turned: where each value of s' comes from in the source, and its place on the wire, (n,).
+        turned: index in the source of each value of s', and its place on the wire, (n,).
     """
 
     first: int
@@ -115,19 +115,19 @@ def digit(
         source: s' under all primes, secret, shape (R, n).
         target: s and its quotients under all primes, secret, shape (2, R, n).
         error: random words, shape (n,).
-        ring: of all primes.
+        ring: ring of all primes.
     """
     noise, dropped = np.empty((1, error.size), dtype=np.uint64), source.shape[0] - words.shape[0]
     turned = form.turned
     for index in range(words.shape[0]):
         limb = index if index < form.data else index + dropped
-        p, row, own, quotient = ring.tables.primes[limb], words[index], target[0, limb], target[1, limb]
+        p, row, secret, quotient = ring.tables.primes[limb], words[index], target[0, limb], target[1, limb]
         offset, scale = p - np.uint64(sampling.BINOMIAL), ring.division.scale[limb]
         for i in range(error.size):
             noise[0, i] = sampling.binomial(error[i]) + offset
         ntt.forward(noise, ring.tables, limb)
         for i in range(error.size):
-            product = reduce_4p(mul_shoup_lazy(row[turned[i]], own[i], quotient[i], p), p)
+            product = reduce_4p(mul_shoup_lazy(row[turned[i]], secret[i], quotient[i], p), p)
             row[turned[i]] = sub_if_ge(p - sub_if_ge(product + noise[0, i], p), p)
         if form.first <= index < form.end:
             for i in range(error.size):

@@ -21,7 +21,7 @@ _SPARE = 512
 
 
 class Bounds(NamedTuple):
-    """How words become residues.
+    """Constants that turn words into residues.
 
     Attributes:
         primes: p, (primes,).
@@ -42,7 +42,7 @@ def bounds(primes: tuple[int, ...]) -> Bounds:
         primes: odd, under 2^61.
     """
     ones = [(1 << 64) // p for p in primes]
-    limits = [one * p for one, p in zip(ones, primes, strict=True)]
+    limits = [ratio * p for ratio, p in zip(ones, primes, strict=True)]
     return Bounds(np.array(primes, np.uint64), np.array(ones, np.uint64), np.array(limits, np.uint64))
 
 
@@ -52,7 +52,7 @@ def fill(target: Residues, seed: bytes, bounds: Bounds) -> None:
     Args:
         target: written, residues, shape (L, n).
         seed: 32 bytes.
-        bounds: of L primes.
+        bounds: constants of L primes.
     """
     spare = _SPARE
     while not reduce(target, stream(seed)(target.size + spare), bounds):
@@ -66,9 +66,9 @@ def expanded(seed: bytes, modulus: WireFormat) -> Residues:
         seed: 32 bytes.
         modulus: L primes.
     """
-    found = np.empty((len(modulus.primes), modulus.ring_degree), dtype=np.uint64)
-    fill(found, seed, bounds(modulus.primes))
-    return found
+    polynomial = np.empty((len(modulus.primes), modulus.ring_degree), dtype=np.uint64)
+    fill(polynomial, seed, bounds(modulus.primes))
+    return polynomial
 
 
 @jit
@@ -78,26 +78,26 @@ def reduce(target: Residues, words: Residues, bounds: Bounds) -> bool:
     Args:
         target: written, shape (L, n).
         words: L n, then the spare ones.
-        bounds: of L primes.
+        bounds: constants of L primes.
 
     Returns:
         False if the spare words are too few; some residues are then not written.
     """
     n, spare = target.shape[1], target.size
     for j in range(target.shape[0]):
-        row, own, rejected = target[j], words[j * n : (j + 1) * n], np.uint64(0)
-        p, one, limit = bounds.primes[j], bounds.ones[j], bounds.limits[j]
+        row, candidates, rejected = target[j], words[j * n : (j + 1) * n], np.uint64(0)
+        p, ratio, limit = bounds.primes[j], bounds.ones[j], bounds.limits[j]
         for i in range(n):
-            row[i] = reduce_4p(barrett_lazy(own[i], one, p), p)
-            rejected += np.uint64(own[i] >= limit)
+            row[i] = reduce_4p(barrett_lazy(candidates[i], ratio, p), p)
+            rejected += np.uint64(candidates[i] >= limit)
         if rejected:
             for i in range(n):
-                if own[i] < limit:
+                if candidates[i] < limit:
                     continue
                 while spare < words.size and words[spare] >= limit:
                     spare += 1
                 if spare == words.size:
                     return False
-                row[i] = reduce_4p(barrett_lazy(words[spare], one, p), p)
+                row[i] = reduce_4p(barrett_lazy(words[spare], ratio, p), p)
                 spare += 1
     return True

@@ -1,4 +1,4 @@
-"""The compact bytes of :mod:`rlwe.wire_bytes`, whole words at a time. That module has the format.
+"""The compact bytes of :mod:`rlwe.wire_bytes`, which has the format, whole words at a time.
 
 Read as one little-endian number, the compact bytes of a prime's residues are the residues as digits of 8 ``width``
 bits. So both directions shift 64-bit words instead of moving bytes.
@@ -24,40 +24,40 @@ def packed(count: int, bits: Residues) -> Residues:
 
     Args:
         count: residues of each prime.
-        bits: of a packed residue of each prime, 8 to 64.
+        bits: width of a packed residue of each prime, 8 to 64.
     """
     return np.empty(-(-count * int(bits.sum()) // 64), dtype=np.uint64)
 
 
-def octets(made: Residues, count: int, bits: Residues) -> bytes:
+def octets(words: Residues, count: int, bits: Residues) -> bytes:
     """Return the bytes of packed residues.
 
     Args:
-        made: words that :func:`pack_into` wrote.
+        words: words that :func:`pack_into` wrote.
         count: residues of each prime.
-        bits: of a packed residue of each prime.
+        bits: width of a packed residue of each prime.
     """
-    return made.view(np.uint8)[: -(-count * int(bits.sum()) // 8)].tobytes()
+    return words.view(np.uint8)[: -(-count * int(bits.sum()) // 8)].tobytes()
 
 
 def padded(message: Message) -> Residues:
     """Return bytes in 64-bit words and one word more: unpacking reads two neighbours for each value."""
-    found = np.zeros(len(message) // 8 + 2, dtype=np.uint64)
-    found.view(np.uint8)[: len(message)] = np.frombuffer(message, dtype=np.uint8)
-    return found
+    words = np.zeros(len(message) // 8 + 2, dtype=np.uint64)
+    words.view(np.uint8)[: len(message)] = np.frombuffer(message, dtype=np.uint8)
+    return words
 
 
 def pack(words: Residues, widths: tuple[int, ...]) -> bytes:
     """Return residues as compact bytes.
 
     Args:
-        words: residues, shape (primes, m). Of each, only the lowest bytes count, as many as its prime's width.
+        words: residues, shape (primes, m). Only the lowest bytes of each count, as many as its prime's width.
         widths: bytes of a residue of each prime, 1 to 8.
     """
     bits = 8 * np.array(widths, dtype=np.uint64)
-    made = packed(words.shape[1], bits)
-    pack_into(made, words, bits)
-    return octets(made, words.shape[1], bits)
+    target = packed(words.shape[1], bits)
+    pack_into(target, words, bits)
+    return octets(target, words.shape[1], bits)
 
 
 def unpack(message: Message, primes: tuple[int, ...], widths: tuple[int, ...]) -> Residues:
@@ -82,31 +82,31 @@ def unpack(message: Message, primes: tuple[int, ...], widths: tuple[int, ...]) -
 
 
 @jit
-def pack_into(made: Residues, words: Residues, bits: Residues) -> None:
+def pack_into(target: Residues, words: Residues, bits: Residues) -> None:
     """Write the lowest bits of every word, one after the other, into 64-bit words.
 
-    ``held`` has the ``filled`` < 64 bits that were not written yet. Of a word that fills it up the rest is kept.
+    ``pending`` has the ``filled`` < 64 bits not yet written. The rest of a word that fills it up stays there.
 
     Args:
-        made: written, what :func:`packed` returned.
+        target: written, what :func:`packed` returned.
         words: shape (primes, m).
-        bits: of a packed residue of each prime, 8 to 64.
+        bits: width of a packed residue of each prime, 8 to 64.
     """
-    held, filled, place = _ZERO, _ZERO, 0
+    pending, filled, place = _ZERO, _ZERO, 0
     for j in range(words.shape[0]):
         row, width = words[j], bits[j]
         mask = ~_ZERO >> (_WORD - width)
         for i in range(row.size):
             word = row[i] & mask
-            held = held | (word << filled)
+            pending = pending | (word << filled)
             filled = filled + width
             if filled >= _WORD:
-                made[place] = held
+                target[place] = pending
                 place += 1
                 filled = filled - _WORD
-                held = (word >> _ONE) >> (width - filled - _ONE)
+                pending = (word >> _ONE) >> (width - filled - _ONE)
     if filled > _ZERO:
-        made[place] = held
+        target[place] = pending
 
 
 @jit
@@ -119,7 +119,7 @@ def unpack_into(words: Residues, padded: Residues, primes: Residues, bits: Integ
         words: written, residues, shape (primes, m).
         padded: the message in 64-bit words, and one word more.
         primes: shape (primes,).
-        bits: of a packed residue of each prime, 8 to 64.
+        bits: width of a packed residue of each prime, 8 to 64.
 
     Returns:
         False if a residue is not under its prime.
@@ -129,13 +129,13 @@ def unpack_into(words: Residues, padded: Residues, primes: Residues, bits: Integ
         row, p, width = words[j], primes[j], int(bits[j])
         mask = ~_ZERO >> np.uint64(64 - width)
         if width <= _NARROW:
-            most, octets = _ZERO, padded.view(np.uint8)
+            largest, octets = _ZERO, padded.view(np.uint8)
             for i in range(row.size):
                 position = np.uint64(start + i * width)
                 word = (_eight(octets, position >> _THREE) >> (position & _SEVEN)) & mask
                 row[i] = word
-                most = max(most, word)
-            under = under & (most < p)
+                largest = max(largest, word)
+            under = under & (largest < p)
         else:
             for i in range(row.size):
                 word = _word_at(padded, start + i * width, mask)
@@ -152,7 +152,7 @@ def unpack_any(words: Residues, padded: Residues, bits: Residues) -> None:
     Args:
         words: written, shape (rows, m).
         padded: see :func:`unpack_into`.
-        bits: of a packed value of each row, 1 to 64.
+        bits: width of a packed value of each row, 1 to 64.
     """
     start = 0
     for j in range(bits.size):
