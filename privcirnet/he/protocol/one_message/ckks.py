@@ -300,8 +300,8 @@ class CkksInferenceServer:
             f"CKKS, {rehearsed.bootstrappings} bootstrappings, one request for an image of "
             f"{' x '.join(map(str, description.shape))}, n = {description.parameters.ring_degree}, "
             f"log q = {description.parameters.log_q}; its session takes {rehearsed.key_bytes / 1e6:.0f} MB; "
-            f"answers have noise of 2^{self.flooding} times the circuit's error, not 2^40, and tell a client more of the weights "
-            "than logits do; clients must show results to nobody (SECURITY.md)"
+            f"answers have noise of 2^{self.flooding} times the circuit's error, not 2^40, and tell a client more "
+            "of the weights than logits do; clients must show results to nobody (SECURITY.md)"
         )
 
     def load_keys(self, parts: Iterable[Bytes]) -> tuple[Ciphertext | None, Keys]:

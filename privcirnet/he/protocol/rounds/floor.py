@@ -165,7 +165,7 @@ class FloorExchange(Exchange):
 
     @cached_property
     def _working_bytes(self) -> int:
-        """Return the bytes of all transfer rows, messages and their copies, and twice the correlation, once in parts."""
+        """Return the bytes of transfer rows, messages and their copies, and twice the correlation, once in parts."""
         plan, online = self.plan, self.online
         sent = sum(sum(turn.octets) for turn in plan.turns)
         words = max(keeps[PLANES] + keeps[NUMBERS] for keeps in (online.client_keeps, online.server_keeps))

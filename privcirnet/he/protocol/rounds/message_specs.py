@@ -6,8 +6,8 @@ exchange: the server begins, because the message before was the client's. Both p
 description, so the scheduling of messages, their sizes and their number follow from these lists.
 
 A party's *side* is a generator of its turns. The initiator yields the parts of a message and is sent those of
-the answer. The responder yields an empty list first, is sent the parts of a message and yields those of the answer; code
-after its last answer runs before that is sent. A side returns its result.
+the answer. The responder yields an empty list first, is sent the parts of a message and yields those of the answer;
+code after its last answer runs before that is sent. A side returns its result.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
