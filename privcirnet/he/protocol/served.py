@@ -76,7 +76,7 @@ class ServedClient(Protocol):
 
         Raises:
             RuleError: the image does not fit, or a reply is malformed.
-            WrongResult: the result is wider than right ones are.
+            ImpossibleResultError: the result is wider than right ones are.
         """
         ...
 

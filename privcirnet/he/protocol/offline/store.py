@@ -35,7 +35,7 @@ class PreparedStore(Protocol):
             this party's half.
 
         Raises:
-            Unusable: there is none, or it is damaged; it is there no longer.
+            UnusablePreparationError: there is none, or it is damaged; it is there no longer.
         """
         ...
 

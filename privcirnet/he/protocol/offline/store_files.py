@@ -97,7 +97,7 @@ class StoreFiles:
         shared: whether other processes may open it as shared, too.
 
     Raises:
-        InUse: another process has it.
+        FolderLockedError: another process has it.
         RuleError: others can read the folder, or it cannot be written.
     """
 
@@ -177,7 +177,7 @@ class StoreFiles:
         """Return the body of a file, once the disk has confirmed its removal.
 
         Raises:
-            Unusable: there is no such file, or it is damaged; it is not there any more.
+            UnusablePreparationError: there is no such file, or it is damaged; it is not there any more.
             RuleError: it cannot be removed.
         """
         path = self._folder / label.file_name

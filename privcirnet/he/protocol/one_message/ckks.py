@@ -230,7 +230,7 @@ class CkksInferenceClient:
 
         Raises:
             RuleError: it is no such answer.
-            WrongResult: a logit is wider than right ones are.
+            ImpossibleResultError: a logit is wider than right ones are.
         """
         check_counts(answer, 1, 1, "an answer")
         logits = self._known.ends.logits(self._decrypted(answer[0][0]))

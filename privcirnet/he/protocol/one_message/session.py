@@ -246,7 +246,7 @@ class OneMessageClient:
 
         Raises:
             RuleError: the image has the wrong shape or range, or the answer is malformed.
-            WrongResult: a result is wider than right ones are.
+            ImpossibleResultError: a result is wider than right ones are.
         """
         inference = self.inference
         with self.meter.time(WORK):

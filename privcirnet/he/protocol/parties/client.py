@@ -123,8 +123,8 @@ class Client:
         Raises:
             RuleError: the image has the wrong shape or range, a reply is not what the protocol expects, or this is a
                 copy (fork) of the process that began the image, or another thread runs one.
-            WrongResult: the result is wider than right ones are, or no class. The server is not told: all of the
-                image's requests were sent.
+            ImpossibleResultError: the result is wider than right ones are, or no class. The server is not told: all of
+                the image's requests were sent.
         """
         check_image(self.program.nodes[0], image)
         if self._make is None:

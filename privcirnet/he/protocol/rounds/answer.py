@@ -49,7 +49,7 @@ def result(program: Program, share: Residues, part: bytes) -> Values:
 
     Raises:
         RuleError: it is not a part of a share of that many values.
-        WrongResult: the result is wider than right ones are, or it is no class.
+        ImpossibleResultError: the result is wider than right ones are, or it is no class.
     """
     if program.answer == "top1":
         values = program.answered(class_index := _class(program, share, part))
