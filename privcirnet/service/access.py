@@ -1,4 +1,4 @@
-"""Who may talk to a service: the credentials of a server and of a client, and a client's name.
+"""Access to a service: the credentials of a server and of a client, and a client's name.
 
 A server's folder has server.crt and server.key, and one of these: clients.crt, the authority that signs its clients'
 certificates (mutual TLS; a client is called what the certificate's common name says), or tokens.json, which maps names
@@ -21,24 +21,24 @@ from privcirnet.service.refusals import stranger
 from privcirnet.service.validity import check_authority, check_pair, in_force
 
 LOCAL = "local"
-"""What every client of a plain server on loopback is called."""
+"""Name of every client of a plain server on loopback."""
 _BEARER = "Bearer "
 _MAX_NAME = 64
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class _Shown:
-    """The certificates that connections are made with. gRPC asks at each of them whether there are newer ones.
+    """The certificates of new connections. gRPC asks at each connection whether there are newer ones.
 
     Attributes:
-        current: of gRPC: the server's chain and key, and its clients' authority.
+        current: configuration of gRPC: the server's chain and key, and its clients' authority.
     """
 
     def __init__(self, first: Any) -> None:
         self.current, self._new = first, False
 
     def change(self, later: Any) -> None:
-        """Take others from the next connection on."""
+        """Use other certificates from the next connection on."""
         self.current, self._new = later, True
 
     def __call__(self) -> Any:
@@ -48,12 +48,12 @@ class _Shown:
 
 @dataclass(frozen=True)
 class ServerAccess:
-    """Whom a server lets in.
+    """The access rules of a server.
 
     Attributes:
-        credentials: of TLS; None: plain, on loopback only.
-        tokens: name by SHA-256 of a bearer token, in hexadecimal; None: certificates or nothing tell who a client is.
-        authority: of clients' certificates, PEM; empty: none.
+        credentials: TLS credentials; None: plain, on loopback only.
+        tokens: names by SHA-256 of a bearer token, in hexadecimal; None: certificates or nothing identify clients.
+        authority: authority of clients' certificates, PEM; empty: none.
     """
 
     credentials: Any = None
@@ -66,7 +66,7 @@ class ServerAccess:
         """Return the access that a server's folder gives.
 
         Args:
-            folder: see above; None for plain text.
+            folder: folder of a server, see above; None for plain text.
         """
         if folder is None:
             return cls()
@@ -81,12 +81,12 @@ class ServerAccess:
         authority = _bytes(clients) if clients.is_file() else None
         if authority is not None:
             check_authority(clients, authority)
-        shown = _Shown(grpc.ssl_server_certificate_configuration([(key, certificate)], authority))
-        credentials = grpc.dynamic_ssl_server_credentials(shown.current, shown, authority is not None)
-        return cls(credentials, None if authority else _tokens(tokens), authority or b"", shown)
+        certificates = _Shown(grpc.ssl_server_certificate_configuration([(key, certificate)], authority))
+        credentials = grpc.dynamic_ssl_server_credentials(certificates.current, certificates, authority is not None)
+        return cls(credentials, None if authority else _tokens(tokens), authority or b"", certificates)
 
     def renewed(self, later: "ServerAccess") -> "ServerAccess":
-        """Return later access for a server that listens with this one, which shows later certificates from now on."""
+        """Return later access for a server that listens with this one, and show its certificates from now on."""
         if (self.tokens is None) != (later.tokens is None):
             rule, got = (
                 "a server's clients must show who they are as when it began",
@@ -98,20 +98,22 @@ class ServerAccess:
         return replace(self, tokens=later.tokens, authority=later.authority)
 
     def name_of(self, context: Any) -> str:
-        """Return what the client of a call is called."""
+        """Return the name of a call's client."""
         if self.credentials is None:
             return LOCAL
         if self.tokens is None:
-            shown = context.auth_context()
-            own, others = (b"".join(shown.get(f"x509_pem_cert{which}", [])) for which in ("", "_chain"))
-            if not in_force(own, others, self.authority):
+            auth_context = context.auth_context()
+            certificate, intermediates = (
+                b"".join(auth_context.get(f"x509_pem_cert{which}", [])) for which in ("", "_chain")
+            )
+            if not in_force(certificate, intermediates, self.authority):
                 raise stranger("a certificate that has expired, or of another authority")
-            names = shown.get("x509_common_name", [])
+            names = auth_context.get("x509_common_name", [])
             return _checked(names[0].decode(errors="replace") if len(names) == 1 else "")
-        given = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
-        if len(given) != 1 or not str(given[0]).startswith(_BEARER):
+        headers = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
+        if len(headers) != 1 or not str(headers[0]).startswith(_BEARER):
             raise stranger("no bearer token")
-        token = str(given[0]).removeprefix(_BEARER)
+        token = str(headers[0]).removeprefix(_BEARER)
         name = self.tokens.get(hashlib.sha256(token.encode()).hexdigest())
         if name is None:
             raise stranger("another token")
@@ -120,10 +122,10 @@ class ServerAccess:
 
 @dataclass(frozen=True)
 class ClientAccess:
-    """What a client shows to a server.
+    """The credentials that a client shows to a server.
 
     Attributes:
-        credentials: of TLS; None: plain, for a server on loopback.
+        credentials: TLS credentials; None: plain, for a server on loopback.
     """
 
     credentials: Any = None
@@ -151,7 +153,7 @@ class ClientAccess:
 
 
 PLAIN_SERVER, PLAIN_CLIENT = ServerAccess(), ClientAccess()
-"""Of parties on one machine."""
+"""Access of parties on one machine."""
 
 
 def _checked(name: str) -> str:
@@ -181,14 +183,14 @@ def _secret(path: Path) -> bytes:
 def _tokens(path: Path) -> dict[str, str]:
     rule, remedy = "tokens.json must map names to SHA-256 of tokens", '{"alice": "9f86d081..."}, each one once'
     try:
-        found = json.loads(_bytes(path))
+        parsed = json.loads(_bytes(path))
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         raise RuleError(rule, got=path, remedy=remedy)
-    given = cast(dict[str, object], found)
-    tokens = {str(digest).lower(): name for name, digest in given.items()}
-    named = all(0 < len(name) <= _MAX_NAME and name.isprintable() for name in given)
-    if len(tokens) != len(given) or not named or not all(_DIGEST.fullmatch(digest) for digest in tokens):
+    digests = cast(dict[str, object], parsed)
+    tokens = {str(digest).lower(): name for name, digest in digests.items()}
+    named = all(0 < len(name) <= _MAX_NAME and name.isprintable() for name in digests)
+    if len(tokens) != len(digests) or not named or not all(_DIGEST.fullmatch(digest) for digest in tokens):
         raise RuleError(rule, got=path, remedy=remedy)
     return tokens

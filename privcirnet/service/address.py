@@ -1,4 +1,4 @@
-"""Where a server listens: "HOST:PORT"."""
+"""The address of a server: "HOST:PORT"."""
 
 import ipaddress
 import socket
@@ -10,7 +10,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Return host and port of "HOST:PORT".
 
     Args:
-        text: a name or an address, in brackets where it contains colons, and a decimal port.
+        text: name or address, in brackets where it contains colons, and a decimal port.
 
     >>> parse_address("127.0.0.1:5050"), parse_address("[::1]:5050")
     (('127.0.0.1', 5050), ('::1', 5050))
@@ -26,7 +26,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def show_address(address: tuple[str, int]) -> str:
-    """Return an address as :func:`parse_address` takes it.
+    """Return an address in the form of :func:`parse_address`.
 
     >>> show_address(("::1", 5050))
     '[::1]:5050'

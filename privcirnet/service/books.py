@@ -1,4 +1,4 @@
-"""What a service keeps about its clients: limits, keys, prepared work, quotas, log and metrics."""
+"""The state of a service about its clients: limits, keys, prepared work, quotas, log and metrics."""
 
 from dataclasses import dataclass, field
 
@@ -13,11 +13,11 @@ from privcirnet.service.store import KeyRegistry, KeyStore
 
 @dataclass(frozen=True)
 class ServiceState:
-    """What a service keeps about its clients; by default in memory only.
+    """The state of a service about its clients; by default in memory only.
 
     Attributes:
-        quotas: what each client may ask for.
-        workers: do offline work elsewhere; None: it is done here.
+        quotas: quotas of each client.
+        workers: workers that do offline work elsewhere; None: it is done here.
     """
 
     limits: ServiceLimits = field(default_factory=ServiceLimits)

@@ -21,18 +21,18 @@ from privcirnet.service.sessions import Sessions
 from privcirnet.service.streams import ClientDisconnected, read_chunks, read_opening, write_body
 
 Handler = Callable[[str, Any, Any], Awaitable[Any]]
-"""(client's name, request of a unary call, gRPC's context) -> response of a unary call."""
+"""Function (client's name, request of a unary call, gRPC's context) -> response of a unary call."""
 
 
 class Calls:
-    """Every call to a service: who it is, what was asked for, and how it ends.
+    """The calls to a service: client, request and outcome of each.
 
     Args:
-        connections: are told which of them may stay.
+        connections: connections of the service; calls say which of them may stay.
 
     Attributes:
-        catalogue: may be replaced; sessions keep what they have.
-        access: may be replaced, for the calls to come.
+        catalogue: programs on offer; may be replaced: sessions keep theirs.
+        access: access rules; may be replaced, for the calls to come.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Calls:
 
     def handlers(self) -> Any:
         """Return gRPC's handlers of all methods."""
-        made: dict[str, Handler] = {
+        by_name: dict[str, Handler] = {
             "Programs": self._programs,
             "Describe": self._describe,
             "FindKeys": self._find_keys,
@@ -59,7 +59,7 @@ class Calls:
         handlers: dict[str, Any] = {}
         for name, method in messages.METHODS.items():
             make = getattr(grpc, f"{method.shape}_rpc_method_handler")
-            guarded = self._guarded(name, made[name])
+            guarded = self._guarded(name, by_name[name])
             handlers[name] = make(guarded, method.read_request, messages.write)
         return grpc.method_handlers_generic_handler(messages.SERVICE, handlers)
 
@@ -69,7 +69,7 @@ class Calls:
         self._books.metrics.refused.labels(grpc.StatusCode.RESOURCE_EXHAUSTED.name).inc()
 
     def _guarded(self, name: str, handler: Handler) -> Callable[[Any, Any], Awaitable[Any]]:
-        """A handler that knows the client and ends a call with a reason, whatever happens."""
+        """Return a handler that knows the client and ends a call with a reason, whatever happens."""
 
         async def handle(request: Any, context: Any) -> Any:
             client = ""
@@ -82,9 +82,9 @@ class Calls:
                 return await handler(client, request, context)
             except ClientDisconnected:
                 return None
-            except RuleError as found:
-                error = found
-                self._books.log.event("refused", client=client, peer=context.peer(), call=name, why=str(found))
+            except RuleError as broken:
+                error = broken
+                self._books.log.event("refused", client=client, peer=context.peer(), call=name, why=str(broken))
             except refusals.Unwritten as problem:
                 error = refusals.failure()
                 self._books.metrics.unwritten.inc()
@@ -111,23 +111,23 @@ class Calls:
 
     async def _register_keys(self, client: str, request: Any, context: Any) -> Any:
         first = await read_opening(context, "the first message of a registration")
-        most = self.catalogue.find(first.program.name, first.program.version).most.keys
+        max_bytes = self.catalogue.find(first.program.name, first.program.version).most.keys
         if len(first.id) != KEY_ID_BYTES:
             rule, remedy = "keys must be announced by their SHA-256", "use the same release on both sides"
             raise RuleError(rule, got=f"{len(first.id)} bytes", remedy=remedy)
         books = self._books
         if books.store.seconds_left(client, first.id) <= 0:
-            await self._receive(client, first.id, most, context)
+            await self._receive(client, first.id, max_bytes, context)
         return self._kept(client, first.id)
 
-    async def _receive(self, client: str, key_id: bytes, most: int, context: Any) -> None:
+    async def _receive(self, client: str, key_id: bytes, max_bytes: int, context: Any) -> None:
         books, quota = self._books, self._books.quotas.of(client).keys
         if self._registering[client] >= quota:
             raise refusals.busy(f"a client registers at most {quota} sets of keys at once", "one more", HANDSHAKE_S)
-        registration = books.store.receive(client, key_id, most, quota)
+        registration = books.store.receive(client, key_id, max_bytes, quota)
         self._registering[client] += 1
         try:
-            await read_chunks(context, registration.add, most, books.limits)
+            await read_chunks(context, registration.add, max_bytes, books.limits)
             await asyncio.to_thread(registration.settle)
             books.log.audit("keys registered", client, keys=key_id.hex()[:16])
             registration.finish()
@@ -146,7 +146,7 @@ class Calls:
         await self._sessions.serve(client, self.catalogue, context, partial(self._admit, client, context))
 
     def _admit(self, client: str, context: Any) -> None:
-        """Raise unless a session's client would be let in now as it was then: a reload may have shut it out."""
+        """Raise unless a session's client would be admitted now, too: a reload may have shut it out."""
         if self.access.name_of(context) != client:
             raise refusals.stranger("what another client shows now")
         self._books.quotas.admit(client)

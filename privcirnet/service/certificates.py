@@ -12,7 +12,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 TRIAL_DAYS = 30
 CLIENT = "trial"
-"""What the client of a trial is called."""
+"""Name of a trial's client."""
 
 
 def make_trial(folder: Path, hosts: list[str], client: str = CLIENT) -> tuple[Path, Path]:

@@ -8,7 +8,7 @@ from privcirnet.errors import RuleError
 CHUNK = 1 << 20
 """Bytes of every chunk of a body but the last."""
 MAX_MESSAGE = CHUNK + 4096
-"""Bytes of a gRPC message, at most: a chunk and what is around it."""
+"""Most bytes of a gRPC message: a chunk and its framing."""
 TRANSPORT = (
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.max_send_message_length", MAX_MESSAGE),
@@ -17,7 +17,7 @@ TRANSPORT = (
 )
 """Options of gRPC on both sides. They hold before either party has said who it is."""
 _DATA, _LAST = b"\x0a", b"\x10\x01"
-"""What protobuf writes before field 1 of bytes, and as field 2 that is true."""
+"""Protobuf's bytes before field 1 of bytes, and for field 2 that is true."""
 _MORE, _BITS = 0x80, 7
 
 
@@ -32,16 +32,16 @@ class ChunkMessage(NamedTuple):
     last: bool
 
     def packed(self) -> bytes:
-        """Return the message as protobuf writes it."""
+        """Return the message's bytes in protobuf."""
         before = _DATA + _varint(len(self.data)) if self.data else b""
         return b"".join((before, self.data, _LAST if self.last else b""))
 
     @classmethod
     def of(cls, content: bytes) -> "ChunkMessage | None":
-        """Return the piece in a message; None if it is something else, or written in another order.
+        """Parse a chunk; return None if the message is something else, or written in another order.
 
         Args:
-            content: the message's bytes.
+            content: bytes of the message.
         """
         if content[:1] != _DATA:
             return None
@@ -60,19 +60,19 @@ class ChunkMessage(NamedTuple):
 
 
 def _varint(number: int) -> bytes:
-    """Protobuf's form of a number: seven bits a byte, the low ones first."""
-    found = bytearray()
+    """Return protobuf's form of a number: seven bits a byte, the low ones first."""
+    octets = bytearray()
     while number >= _MORE:
-        found.append(number & ~_MORE & 0xFF | _MORE)
+        octets.append(number & ~_MORE & 0xFF | _MORE)
         number >>= _BITS
-    return bytes((*found, number))
+    return bytes((*octets, number))
 
 
 def split(body: bytes) -> Iterator[ChunkMessage]:
     """Yield a body in chunks.
 
     Args:
-        body: of any length; an empty one is one chunk.
+        body: bytes of any length; an empty one is one chunk.
     """
     for start in range(0, max(len(body), 1), CHUNK):
         yield ChunkMessage(body[start : start + CHUNK], start + CHUNK >= len(body))
@@ -82,11 +82,11 @@ class Body:
     """A body that comes in chunks.
 
     Args:
-        most: bytes that it may have.
+        max_bytes: most bytes that it may have.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self._chunks, self._size = most, list[bytes](), 0
+    def __init__(self, max_bytes: int) -> None:
+        self._most, self._chunks, self._size = max_bytes, list[bytes](), 0
 
     def add(self, chunk: Any) -> bool:
         """Take the next chunk, and return whether the body is whole.
@@ -100,22 +100,22 @@ class Body:
         return chunk.last
 
     def joined(self) -> bytes:
-        """The whole body."""
+        """Return the whole body."""
         return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
 
 
-def checked(chunk: Any, before: int, most: int) -> bytes:
+def checked(chunk: Any, before: int, max_bytes: int) -> bytes:
     """Return the data of a chunk, which every look at a field of protobuf would copy.
 
     Args:
         before: bytes of the body that came before.
-        most: bytes that the body may have.
+        max_bytes: most bytes that the body may have.
     """
     data, last, remedy = chunk.data, chunk.last, "use the same version and program on both sides"
     size = len(data)
     if size > CHUNK or (size < CHUNK and not last):
         raise RuleError(f"a chunk must have {CHUNK} bytes, the last one fewer", got=f"{size} bytes", remedy=remedy)
-    if before + size > most:
-        rule = f"a message must have at most {most} bytes here"
+    if before + size > max_bytes:
+        rule = f"a message must have at most {max_bytes} bytes here"
         raise RuleError(rule, got=f"{before + size} bytes{'' if last else ' and more'}", remedy=remedy)
     return data

@@ -1,4 +1,4 @@
-"""The client's end, which a client uses like a session in its own process."""
+"""The client's end of a service, used like a session in the client's own process."""
 
 import hashlib
 import os
@@ -31,11 +31,11 @@ from privcirnet.service.retries import Retries
 
 T = TypeVar("T")
 AFFINITY = "privcirnet-affinity"
-"""Metadata of every call, by which a proxy keeps a client at one of several replicas."""
+"""Key of the metadata of every call, by which a proxy keeps a client at one of several replicas."""
 TIMEOUT_S = 600.0
 """Seconds that a server may take to reply: it may have other clients to serve first."""
 Party = Callable[[bytes, str, PublicKey | None, PreparedStore, bytes], ServedClient]
-"""(greeting, engine, key, store of what is prepared, owner) -> client."""
+"""Function (greeting, engine, key, store of prepared work, owner) -> client."""
 _CONNECTING_S = 10.0
 """Seconds that a server may take to accept a connection and to describe its program."""
 _WATCH_S = 0.1
@@ -55,18 +55,18 @@ class ServiceClient:
     """A connection to a service, and a session that replies to one client's requests; ``with`` closes both.
 
     Args:
-        engine: the server's: "kernel", "tenseal" (slower); "cleartext" hides nothing.
+        engine: engine of the server: "kernel", "tenseal" (slower); "cleartext" hides nothing.
         timeout_s: seconds to wait for a reply.
-        access: what the client shows; plain text is for a server on loopback only.
-        program: the name of one of the server's; "" for its only one.
-        key: with which the program must be signed; None for any.
-        prepared_work: its store; None: memory, for as long as this client. With some for this server and program, keys
-            are made when they are needed.
-        party: makes the client of a program.
-        retries: how often it comes again where the server is busy, or is lost while :meth:`persist` runs; None: never.
+        access: credentials of the client; plain text is for a server on loopback only.
+        program: name of one of the server's programs; "" for its only one.
+        key: the key that must have signed the program; None for any.
+        prepared_work: store of prepared work; None: memory, for as long as this client. With some for this server and
+            program, keys are made when they are needed.
+        party: function that makes the client of a program.
+        retries: retries where the server is busy, or is lost while :meth:`persist` runs; None: none.
 
     Attributes:
-        bytes_keys: of the keys, which are sent once; 0 while there are none.
+        bytes_keys: bytes of the keys, which are sent once; 0 while there are none.
         seconds: time to connect, to make the keys and to have the server load them.
 
     Raises:
@@ -127,17 +127,17 @@ class ServiceClient:
 
     @property
     def prepared(self) -> int:
-        """How many inferences are prepared."""
+        """The number of prepared inferences."""
         return len(self.store.serials())
 
     def persist(self, attempt: Callable[[], T]) -> T:
-        """Return what an attempt returns; it is made again, in a session of its own, where the server was lost.
+        """Return an attempt's result; it is made again, in a new session, where the server was lost.
 
         Args:
-            attempt: begins anew each time: nothing that was drawn for one that failed is used again.
+            attempt: function that begins anew each time: no random value of a failed attempt is used again.
 
         Raises:
-            RuleError: of the last attempt, or a refusal that would not change.
+            RuleError: the error of the last attempt, or a refusal that would not change.
         """
 
         def attempted(again: bool) -> T:
@@ -158,7 +158,7 @@ class ServiceClient:
                 agree(self._party, self)
 
     def _open(self) -> None:
-        """Begin a new session. All of them begin here, and end what began in the one before."""
+        """Begin a new session. All sessions begin here, and end the work of the one before."""
         before = self._stream
         if before is not None:
             before.close()
@@ -211,7 +211,7 @@ class ServiceClient:
             return reply
 
     def _begin(self, message: bytes, offline: bool) -> None:
-        """Have a session for a request, with keys if it needs them.
+        """Ensure a session for a request, with keys if it needs them.
 
         Raises:
             Interrupted: it is of a preparation that began in another session.
@@ -232,7 +232,7 @@ class ServiceClient:
 
     @contextmanager
     def _alone(self) -> Generator[None]:
-        """Use the connection.
+        """Lock the connection for use.
 
         Raises:
             RuleError: another thread does, or this is a copy (fork) of the process that opened it.
@@ -249,7 +249,7 @@ class ServiceClient:
             self._lock.release()
 
     def _opened(self) -> None:
-        """Begin the first session: with what is prepared if there is any, else with keys."""
+        """Begin the first session: with prepared work if there is any, else with keys."""
         if self.store.serials():
             self.reopen()  # which drops those that the server does not have
         if not self.store.serials():
@@ -258,13 +258,13 @@ class ServiceClient:
             self.reopen()
 
     def _shown(self, owner: bytes) -> tuple[tuple[str, str], ...]:
-        """The metadata of every call: who it is, and a hash that is the same in all sessions of a client.
+        """Return the metadata of every call: the client's identity, and a hash that all its sessions share.
 
         It stays the same where the client has no keys yet, and where a later process finds prepared work, whose other
         half is at one replica. It tells nothing of what it is made of.
 
         Args:
-            owner: what prepared work is bound to.
+            owner: owner that prepared work is bound to.
         """
         mixed = hashlib.sha256(AFFINITY.encode() + owner + self._moves.to_bytes(4, "big"))
         return *self._access.metadata, (AFFINITY, mixed.hexdigest()[:32])
@@ -297,7 +297,7 @@ class ServiceClient:
         return make(method.path, messages.write, method.read_response)
 
     def _asked(self, name: str, request: Any, timeout_s: float) -> Any:
-        """The response of a unary call."""
+        """Return the response of a unary call."""
         try:
             return self._call(name)(request, timeout=timeout_s, metadata=self._metadata)
         except grpc.RpcError as error:
@@ -305,14 +305,14 @@ class ServiceClient:
 
     def _chosen(self, name: str) -> Any:
         programs = self._asked("Programs", messages.ProgramsRequest(), _CONNECTING_S).programs
-        found = [program for program in programs if program.name == name or not name]
-        if len(found) != 1:
-            known = ", ".join(sorted(repr(program.name)[:40] for program in programs)[:10])
-            raise RuleError("a client must name a program of its server", got=repr(name), remedy=f"it has {known}")
-        return found[0]
+        matching = [program for program in programs if program.name == name or not name]
+        if len(matching) != 1:
+            names = ", ".join(sorted(repr(program.name)[:40] for program in programs)[:10])
+            raise RuleError("a client must name a program of its server", got=repr(name), remedy=f"it has {names}")
+        return matching[0]
 
     def _met(self, name: str) -> bytes:
-        """The public description of one of the server's programs, which is asked for from now on."""
+        """Return the public description of one of the server's programs, and use it from now on."""
         self._program = self._chosen(name)
         return self._described()
 
@@ -333,7 +333,7 @@ class ServiceClient:
 
 
 class _Stream:
-    """One session's stream: gRPC's own thread sends what is put into the queue, the caller's receives."""
+    """The stream of one session: gRPC's own thread sends the messages of the queue, the caller's receives."""
 
     def __init__(self, call: Any, metadata: Any, server: str) -> None:
         self._server, self._outbox = server, queue.SimpleQueue[Any]()
@@ -343,17 +343,17 @@ class _Stream:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing comes any more, as far as it is known here."""
+        """True if nothing comes any more, as far as it is known here."""
         return self._ended.is_set() or self._call.done()
 
     def send(self, message: Any) -> None:
         self._outbox.put(message)
 
-    def receive(self, most: int, seconds: float) -> bytes:
-        """The next body; the call is cancelled if it does not come."""
+    def receive(self, max_bytes: int, seconds: float) -> bytes:
+        """Return the next body; the call is cancelled if it does not come."""
         self._due = time.monotonic() + seconds
         try:
-            return _joined(self._call, most, self._server, f"nothing in {seconds:.3g} s")
+            return _joined(self._call, max_bytes, self._server, f"nothing in {seconds:.3g} s")
         except RuleError:
             self.close()
             raise
@@ -381,9 +381,9 @@ def _channel(address: tuple[str, int], access: ClientAccess) -> Any:
     return grpc.insecure_channel(show_address(address), _OPTIONS)
 
 
-def _joined(call: Any, most: int, server: str, cancelled: str = "") -> bytes:
-    """The body that a call returns in chunks."""
-    body = Body(most)
+def _joined(call: Any, max_bytes: int, server: str, cancelled: str = "") -> bytes:
+    """Return the body of a call that comes in chunks."""
+    body = Body(max_bytes)
     try:
         for chunk in call:
             if body.add(chunk):

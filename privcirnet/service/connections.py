@@ -1,4 +1,4 @@
-"""Who holds a connection: strangers for a moment only, and no address all of them.
+"""The limits on connections: strangers hold one for a moment only, and no address all of them.
 
 gRPC accepts connections by itself, tells Python of none before a call, and cannot close one. So this module looks at
 the own sockets of the process, twice a second, and shuts down those that have not come to a call with a name in time,
@@ -22,14 +22,14 @@ from privcirnet.service.log import Log
 from privcirnet.service.metrics import Metrics
 
 _FOLDER = "/dev/fd"
-"""Has the process's open files by number."""
+"""Folder of the process's open files, by number."""
 _LOOK_S = 0.5
-"""Seconds from one look to the next, and those that a newcomer has whatever its address has open."""
+"""Seconds from one look to the next, and grace of a newcomer whatever its address has open."""
 _NETWORK = 64
-"""Bits of an IPv6 address that are one customer's; the others are his to choose."""
+"""Bits of an IPv6 address that identify a customer, who chooses the others."""
 _SILENT, _MANY, _FULL = "no call with a name in time", "too many of one address", "too many strangers"
 REASONS = (_SILENT, _MANY, _FULL)
-"""Why a connection is closed."""
+"""Reasons for closing a connection."""
 
 
 class Peer(NamedTuple):
@@ -40,23 +40,23 @@ class Peer(NamedTuple):
 
     @classmethod
     def of(cls, host: str, port: int) -> "Peer":
-        """Return a peer as the system names it.
+        """Return a peer from the system's name.
 
         Args:
-            host: an address, also of IPv4 in the form of IPv6, with or without a zone.
+            host: address, also of IPv4 in the form of IPv6, with or without a zone.
         """
-        found = ip_address(host.partition("%")[0])
-        return cls(getattr(found, "ipv4_mapped", None) or found, port)
+        address = ip_address(host.partition("%")[0])
+        return cls(getattr(address, "ipv4_mapped", None) or address, port)
 
     @classmethod
     def of_call(cls, text: str) -> "Peer":
-        """Return the peer of a call; ``text``: as gRPC has it, "ipv4:127.0.0.1:5050" or "ipv6:%5B::1%5D:5050"."""
+        """Return the peer of a call; ``text``: gRPC's form, "ipv4:127.0.0.1:5050" or "ipv6:%5B::1%5D:5050"."""
         host, _, port = unquote(text.partition(":")[2]).rpartition(":")
         return cls.of(host.strip("[]"), int(port))
 
     @property
     def address(self) -> str:
-        """What connections are counted by: an address of IPv4, a network of IPv6."""
+        """The unit by which connections are counted: an address of IPv4, a network of IPv6."""
         host = self.host
         return str(host) if host.version == 4 else str(ip_network((host, _NETWORK), strict=False))
 
@@ -65,9 +65,9 @@ class Connections:
     """The connections of a service.
 
     Args:
-        limits: how many one address may have, and all of them together; strangers at most half of those.
-        log: is told how many were closed, of which address, and why.
-        clock: seconds.
+        limits: most connections of one address, and of all of them; strangers have at most half of those.
+        log: log of the number closed, with address and reason.
+        clock: clock in seconds.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class Connections:
         self._since, self._named = dict[Peer, float](), Counter[Peer]()
 
     def know(self, call: str) -> None:
-        """Let a connection stay: a call on it came from a client with a name."""
+        """Keep a connection open: a call on it came from a client with a name."""
         self._named[Peer.of_call(call)] += 1
 
     @contextmanager
     def staying(self, call: str) -> Generator[None]:
-        """Let a connection stay for a while, whoever it is.
+        """Keep a connection open for a while, whoever holds it.
 
         Yields:
             nothing, once.
@@ -95,7 +95,7 @@ class Connections:
             self._named[peer] -= 1
 
     async def keep(self, port: int) -> None:
-        """Look at the connections again and again."""
+        """Watch the connections until cancelled."""
         if not os.path.isdir(_FOLDER):
             self._log.event("connections are not watched", why=f"this system has no {_FOLDER}")
             return
@@ -109,47 +109,47 @@ class Connections:
     def look(self, port: int) -> None:
         """Close the connections that must not stay."""
         with ExitStack() as stack:
-            found = dict(_accepted(port, stack))
-            unwelcome = self.unwelcome(found)
+            sockets = dict(_accepted(port, stack))
+            unwelcome = self.unwelcome(sockets)
             for peer in unwelcome:
                 try:
-                    found[peer].shutdown(socket.SHUT_RDWR)
+                    sockets[peer].shutdown(socket.SHUT_RDWR)
                 except OSError:
                     pass  # it has gone
-        self._metrics.connections.set(len(found))
+        self._metrics.connections.set(len(sockets))
         for (address, why), count in Counter((peer.address, why) for peer, why in unwelcome.items()).items():
             self._metrics.closed.labels(why).inc(count)
             self._log.event("connections closed", peer=address, count=count, why=why)
 
-    def unwelcome(self, found: Iterable[Peer]) -> dict[Peer, str]:
-        """Return which connections must go, and why."""
+    def unwelcome(self, peers: Iterable[Peer]) -> dict[Peer, str]:
+        """Return the connections that must go, with the reasons."""
         now = self._clock()
-        self._since = {peer: self._since.get(peer, now) for peer in found}
+        self._since = {peer: self._since.get(peer, now) for peer in peers}
         self._named = Counter({peer: self._named[peer] for peer in self._since if self._named[peer] > 0})
         strangers = sorted((peer for peer in self._since if peer not in self._named), key=self._since.__getitem__)
         silent = [peer for peer in strangers if now - self._since[peer] >= HANDSHAKE_S]
         waiting = strangers[len(silent) :]
         unwelcome, room = dict.fromkeys(silent, _SILENT), self._limits.most // 2
-        most, of_address = self._limits.of_address, Counter(peer.address for peer in (*waiting, *self._named))
-        for left, peer in zip(range(len(waiting), 0, -1), waiting, strict=True):  # the oldest first
-            if self._since[peer] < now and (left > room or of_address[peer.address] > most):
-                unwelcome[peer] = _FULL if left > room else _MANY
+        limit, of_address = self._limits.of_address, Counter(peer.address for peer in (*waiting, *self._named))
+        for remaining, peer in zip(range(len(waiting), 0, -1), waiting, strict=True):  # the oldest first
+            if self._since[peer] < now and (remaining > room or of_address[peer.address] > limit):
+                unwelcome[peer] = _FULL if remaining > room else _MANY
                 of_address[peer.address] -= 1
         clients = Counter[str]()
         for peer in sorted(self._named, key=self._since.__getitem__):  # the newest go, whatever strangers do
             clients[peer.address] += 1
-            if clients[peer.address] > most:
+            if clients[peer.address] > limit:
                 unwelcome[peer] = _MANY
         return unwelcome
 
 
 def _accepted(port: int, stack: ExitStack) -> Iterable[tuple[Peer, socket.socket]]:
-    """The process's sockets whose own port this is, each under another number that the stack gives back."""
+    """Yield the process's sockets of this port, each under another number that the stack gives back."""
     for name in os.listdir(_FOLDER):
         try:
             if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                found = stack.enter_context(socket.socket(fileno=os.dup(int(name))))
-                if found.family in (socket.AF_INET, socket.AF_INET6) and found.getsockname()[1] == port:
-                    yield Peer.of(*found.getpeername()[:2]), found
+                connection = stack.enter_context(socket.socket(fileno=os.dup(int(name))))
+                if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.getsockname()[1] == port:
+                    yield Peer.of(*connection.getpeername()[:2]), connection
         except OSError:
             continue  # it listens, or was closed meanwhile

@@ -15,26 +15,26 @@ MINUTE_S, HOUR_S = 60, 3600
 
 
 class Ledger(Protocol):
-    """What clients have begun and where they are, of one server or of all replicas of a service. Any thread may ask."""
+    """A ledger of begun images and sessions, of one server or of all replicas of a service. Any thread may ask."""
 
-    def begin(self, client: str, count: int, most: int, most_hour: int) -> float:
+    def begin(self, client: str, count: int, limit: int, hour_limit: int) -> float:
         """Count images that begin, unless they are too many.
 
         Args:
-            most: in all that the client may begin; 0 for any number.
-            most_hour: the same in any hour.
+            limit: most images that the client may begin in all; 0 for any number.
+            hour_limit: most images in any hour; 0 for any number.
 
         Returns:
             0 if they are counted; else seconds until there is room for some, infinite for never.
 
         Raises:
             Unwritten: they cannot be counted.
-            Refusing: whoever counts cannot be reached.
+            ServiceError: the shared ledger cannot be reached.
         """
         ...
 
-    def enter(self, client: str, most: int) -> bytes | None:
-        """Take a place for a session of a client, of ``most`` over all servers.
+    def enter(self, client: str, limit: int) -> bytes | None:
+        """Take a place for a session of a client, of ``limit`` over all servers.
 
         Returns:
             The place, None if there is none.
@@ -42,7 +42,7 @@ class Ledger(Protocol):
         ...
 
     def leave(self, client: str, place: bytes) -> None:
-        """Give a place back, whether or not anybody can be told."""
+        """Give a place back, even if nobody can be told."""
         ...
 
     def reachable(self) -> bool:
@@ -58,8 +58,8 @@ class LocalLedger:
     """A ledger of one server.
 
     Args:
-        file: for counts of images; None: they are forgotten at the end.
-        clock: seconds since 1970.
+        file: file for counts of images; None: they are forgotten at the end.
+        clock: clock in seconds since 1970.
     """
 
     def __init__(self, file: Path | None = None, clock: Callable[[], float] = time.time) -> None:
@@ -76,12 +76,12 @@ class LocalLedger:
             got = f"{file}: {problem}"
             raise RuleError("the counts of images must be a file of its own", got=got, remedy="move it away") from None
 
-    def begin(self, client: str, count: int, most: int, most_hour: int) -> float:
+    def begin(self, client: str, count: int, limit: int, hour_limit: int) -> float:
         minute = int(self._clock()) // MINUTE_S
         try:
             with self._lock, self._counts:
                 self._counts.execute("BEGIN IMMEDIATE")  # another server of the same folder waits
-                seconds = self._room(client, count, most, most_hour)
+                seconds = self._room(client, count, limit, hour_limit)
                 if not seconds:
                     self._add(client, minute, count)
                     self._condense(client, minute - HOUR_S // MINUTE_S)
@@ -89,7 +89,7 @@ class LocalLedger:
             raise Unwritten(f"images cannot be counted: {problem}") from problem
         return seconds
 
-    def enter(self, client: str, most: int) -> bytes | None:
+    def enter(self, client: str, limit: int) -> bytes | None:
         return b""  # there is no other server, and this one knows its sessions
 
     def leave(self, client: str, place: bytes) -> None:
@@ -101,13 +101,13 @@ class LocalLedger:
     def close(self) -> None:
         self._counts.close()
 
-    def _room(self, client: str, count: int, most: int, most_hour: int) -> float:
-        """0 if a client may begin some images more; else after how many seconds."""
+    def _room(self, client: str, count: int, limit: int, hour_limit: int) -> float:
+        """Return 0 if a client may begin some images more; else the seconds until then."""
         minute = int(self._clock()) // MINUTE_S
         since = minute - HOUR_S // MINUTE_S
-        if most and self._begun(client, 0) + count > most:
+        if limit and self._begun(client, 0) + count > limit:
             return math.inf
-        if most_hour and self._begun(client, since + 1) + count > most_hour:
+        if hour_limit and self._begun(client, since + 1) + count > hour_limit:
             oldest = self._first(client, since + 1) or minute
             return (oldest - since) * MINUTE_S - self._clock() % MINUTE_S
         return 0.0

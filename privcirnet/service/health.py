@@ -22,19 +22,19 @@ from privcirnet.service.limits import ServiceLimits
 ROOM = "room"
 _Response = health_pb2.HealthCheckResponse
 _LOOK_S = 1.0
-"""Seconds for which an answer about room is given again, and from one look of a watch to the next."""
+"""Seconds for which an answer about room is reused, and from one look of a watch to the next."""
 _WATCHES, _WATCHES_EACH = 8, 4
-"""Watches at once, of all and of one address."""
+"""Most watches at once, of all addresses and of one."""
 
 
 class Health(health_pb2_grpc.HealthServicer):
-    """Says that some names are served, until :meth:`stop`.
+    """A health servicer of some names, until :meth:`stop`.
 
     Args:
-        room: whether a new session would find a place; it may take its time, and is called in another thread.
-        limits: a watcher must take what it is told in ``timeout_s``, and watches ``age_s`` at most.
-        refused: is told where a watch was refused from.
-        staying: lets the connection of a watch stay open for as long as it.
+        room: function that tells whether a new session would find a place; it may be slow, and runs in another thread.
+        limits: limits of a watcher, which must take each status in ``timeout_s``, and watches ``age_s`` at most.
+        refused: function called with the peer of a refused watch.
+        staying: context that keeps the connection of a watch open.
     """
 
     def __init__(
@@ -52,21 +52,21 @@ class Health(health_pb2_grpc.HealthServicer):
         self._watches, self._stopping = Counter[str](), asyncio.Event()
 
     def add_to(self, server: Any) -> None:
-        """Answer at a server of gRPC; ``server``: that has not started."""
+        """Answer at a server of gRPC that has not started."""
         health_pb2_grpc.add_HealthServicer_to_server(self, server)
 
     def stop(self) -> None:
-        """Say from now on that nothing is served, and tell who watches."""
+        """Report from now on that nothing is served, also to watchers."""
         self._stopping.set()
 
     async def Check(self, request: Any, context: Any) -> Any:
-        """Return whether a name is served, as gRPC's health protocol has it."""
+        """Return whether a name is served, in gRPC's health protocol."""
         if request.service not in self._names:
             await context.abort(grpc.StatusCode.NOT_FOUND)
         return await self._found(request.service)
 
     async def Watch(self, request: Any, context: Any) -> None:
-        """Say it now, and whenever it changes, until nothing is served any more."""
+        """Report the status now, and whenever it changes, until nothing is served any more."""
         address = context.peer().rpartition(":")[0]
         if self._watches.total() >= _WATCHES or self._watches[address] >= _WATCHES_EACH:
             self._refused(context.peer())
@@ -82,15 +82,15 @@ class Health(health_pb2_grpc.HealthServicer):
             self._watches -= Counter([address])
 
     async def _tell_changes(self, name: str, context: Any) -> None:
-        told = None
+        reported = None
         while True:
-            last, found = self._stopping.is_set(), await self._found(name)
-            if found != told:
+            last, status = self._stopping.is_set(), await self._found(name)
+            if status != reported:
                 async with asyncio.timeout(self._limits.timeout_s):
-                    await context.write(found)
+                    await context.write(status)
             if last:
                 return
-            told = found
+            reported = status
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), _LOOK_S)
 
@@ -101,7 +101,7 @@ class Health(health_pb2_grpc.HealthServicer):
         return _Response(status=_Response.SERVING if serves else _Response.NOT_SERVING)
 
     async def _has_room(self) -> bool:
-        """One look for all who ask in the same moment: however many ask, the state is not asked more often."""
+        """Return whether there is room, with one look for all simultaneous requests: more do not load the state."""
         if self._look is None or (self._look.done() and time.monotonic() - self._looked >= _LOOK_S):
             self._looked = time.monotonic()
             self._look = asyncio.create_task(asyncio.to_thread(self._room))

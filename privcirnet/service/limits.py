@@ -1,4 +1,4 @@
-"""What a service allows: how many, how long, how fast. Sizes of messages are the program's."""
+"""The limits of a service: numbers, durations and rates. Sizes of messages are the program's."""
 
 import resource
 from collections.abc import Sequence
@@ -10,29 +10,29 @@ from privcirnet.service.chunks import TRANSPORT
 HANDSHAKE_S = 10.0
 """Seconds for a connection's handshake and first call with a name together, and for the first message of a call."""
 SLOWEST = 1 << 15
-"""Bytes a second: a peer that sends or takes a long message more slowly is disconnected."""
+"""Least bytes a second: a peer that sends or takes a long message more slowly is disconnected."""
 _IDLE_S = 300
 """Seconds after which a connection without a call is closed."""
 _ALIVE_S = 30
-"""Seconds of silence after which a connection is asked whether its peer is still there."""
+"""Seconds of silence after which a connection's peer is pinged."""
 _CALLS = 8
-"""Calls at once on one connection."""
+"""Most calls at once on one connection."""
 _SPARE = 16
 """Connections of an address beyond four for each session: health checks, registrations, those not yet authenticated."""
 _MOST = 1024
-"""Connections of all addresses, or what the system lets a process open, less as many files."""
+"""Most connections of all addresses, unless the system lets a process open fewer files."""
 
 
 @dataclass(frozen=True)
 class ServiceLimits:
-    """How many clients a service takes, and how long it waits for them.
+    """The limits of a service on clients and their delays.
 
     Attributes:
-        sessions: the most at once; further ones are told when to come again.
+        sessions: most sessions at once; further clients are told when to come again.
         timeout_s: seconds for which a client may be silent, or take nothing.
         age_s: seconds after which a session ends, however busy.
         grace_s: seconds that images may take to end when the service stops.
-        connections: of one address at once; 0: four for each session, and a few.
+        connections: most connections of one address at once; 0: four for each session, and a few.
     """
 
     sessions: int = 4
@@ -48,22 +48,22 @@ class ServiceLimits:
 
     @property
     def of_address(self) -> int:
-        """Connections of one address at once."""
+        """The most connections of one address at once."""
         return self.connections or 4 * self.sessions + _SPARE
 
     @property
     def most(self) -> int:
-        """Connections of all addresses at once."""
+        """The most connections of all addresses at once."""
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        wanted = max(_MOST, 2 * self.of_address)
-        return wanted if files == resource.RLIM_INFINITY else min(wanted, files // 2)
+        limit = max(_MOST, 2 * self.of_address)
+        return limit if files == resource.RLIM_INFINITY else min(limit, files // 2)
 
     def seconds_for(self, size: int) -> float:
-        """Return how long a whole message may take on its way; ``size``: bytes of it, at most."""
+        """Return the most seconds that a whole message may take on its way; ``size``: its most bytes."""
         return self.timeout_s + size / SLOWEST
 
     def options(self) -> Sequence[tuple[str, int]]:
-        """Options of gRPC's server. They hold before a client has said who it is."""
+        """The options of gRPC's server. They hold before a client is authenticated."""
         return (
             ("grpc.so_reuseport", 0),  # two servers at one port are a mistake
             *TRANSPORT,

@@ -1,4 +1,4 @@
-"""What a service writes down: events for who runs it, and an audit log of who did what.
+"""The logs of a service: events for its operator, and an audit log of clients' actions.
 
 A line has facts about a connection, never a secret: no key, no token, no share, nothing of an image. Lines of one kind
 about one client are limited in number, and what is left out is counted; the audit log is complete: what cannot be
@@ -16,25 +16,25 @@ from pathlib import Path
 from privcirnet.service.refusals import SharedStateUnavailableError, Unwritten
 
 Write = Callable[[str], object]
-"""Takes one line."""
+"""Function that takes one line."""
 
 FORMS = ("text", "json")
 _ENDS = {"session closed", "prepared", "image"}
-"""Lines about the end of what has a line with a number: written without one if there is none to be had."""
+"""Lines about the end of work whose start has a numbered line: written without a number if there is none."""
 _LINES, _SECONDS = 20, 60.0
-"""Lines of one kind about one client in so many seconds."""
+"""Most lines of one kind about one client, and the seconds in which they are counted."""
 _KINDS = 1 << 12
-"""Kinds and clients that are remembered; beyond it they are forgotten all at once."""
+"""Most kinds and clients that are remembered; beyond it they are forgotten all at once."""
 
 
 class Log:
-    """Events, and the audit log.
+    """The events and the audit log of a service.
 
     Args:
-        form: "json", or "text" for a terminal.
-        audit: takes the audit log's lines, JSON, or raises OSError; None for no such log.
-        clock: seconds.
-        number: of the next line of the audit log, which replicas count together, or raises
+        form: format: "json", or "text" for a terminal.
+        audit: function that takes the audit log's lines, JSON, or raises OSError; None for no such log.
+        clock: clock in seconds.
+        number: function that numbers the next line of the audit log, which replicas count together, or raises
             :class:`service.refusals.SharedStateUnavailableError`; None for no numbers.
     """
 
@@ -54,7 +54,7 @@ class Log:
         """Write an event, unless there were too many like it.
 
         Args:
-            facts: about it; ``client`` says whom it concerns.
+            facts: facts about it; ``client`` is the client that it concerns.
         """
         left_out = self._left_out(what, facts.get("client"))
         if left_out is not None:
@@ -65,7 +65,7 @@ class Log:
 
         Raises:
             Unwritten: it cannot be written; the client must get no answer.
-            OutOfReach: it would have no number.
+            SharedStateUnavailableError: it would have no number.
         """
         if self._audit is not None:
             try:
@@ -78,7 +78,7 @@ class Log:
 
         Raises:
             Unwritten: see :meth:`record`.
-            OutOfReach: see :meth:`record`.
+            SharedStateUnavailableError: see :meth:`record`.
         """
         self.record(what, client, **facts)
         self.event(what, client=client, **facts)
@@ -94,7 +94,7 @@ class Log:
             raise
 
     def _left_out(self, what: str, client: object) -> int | None:
-        """How many lines like this one were left out before it; None if it is to be left out as well."""
+        """Return the number of lines like this one that were left out before it; None to leave it out as well."""
         now, key = self._clock(), (what, client)
         if len(self._seen) > _KINDS:
             self._seen.clear()

@@ -1,6 +1,6 @@
 """The messages and methods of inference.proto.
 
-inference.binpb is what protoc makes of inference.proto: its descriptor. Classes are made from it at import, so they fit
+inference.binpb is protoc's descriptor of inference.proto. Classes are made from it at import, so they fit
 whichever release of protobuf is installed; a test compares both files.
 """
 
@@ -33,10 +33,10 @@ Keys, KeysKept, KeysUpload = _named("Keys"), _named("KeysKept"), _named("KeysUpl
 
 @dataclass(frozen=True)
 class Method:
-    """One method of the service.
+    """A method of the service.
 
     Attributes:
-        shape: "unary_unary", "unary_stream", "stream_unary" or "stream_stream", as gRPC calls them.
+        shape: gRPC's kind: "unary_unary", "unary_stream", "stream_unary" or "stream_stream".
     """
 
     path: str
@@ -45,14 +45,14 @@ class Method:
     shape: str
 
     def read_request(self, content: bytes) -> Any:
-        """Return what a client sent; None if it is no such message, which whoever receives it must refuse."""
+        """Parse a client's message; return None if it is malformed: the receiver must refuse it."""
         try:
             return _read(self.request, content)
         except DecodeError:
             return None
 
     def read_response(self, content: bytes) -> Any:
-        """Return what the server sent.
+        """Parse the server's message.
 
         Raises:
             DecodeError: it is no such message.
@@ -63,9 +63,9 @@ class Method:
 _CHUNKED = Chunk, SessionRequest, KeysUpload
 
 
-def _read(made: Any, content: bytes) -> Any:
-    piece = ChunkMessage.of(content) if made in _CHUNKED else None
-    return made.FromString(content) if piece is None else piece
+def _read(message_class: Any, content: bytes) -> Any:
+    piece = ChunkMessage.of(content) if message_class in _CHUNKED else None
+    return message_class.FromString(content) if piece is None else piece
 
 
 def write(message: Any) -> bytes:
@@ -89,4 +89,4 @@ def _methods() -> dict[str, Method]:
 
 SERVICE = f"{PACKAGE}.Inference"
 METHODS = _methods()
-"""Method by name."""
+"""Methods by name."""

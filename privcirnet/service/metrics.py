@@ -16,16 +16,16 @@ _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
 class Metrics:
-    """What a service counts and measures. No label names a client: there may be many, and the audit log has them.
+    """The metrics of a service. No label names a client: there may be many, and the audit log has them.
 
     Attributes:
-        registry: of all of them.
+        registry: registry of all metrics.
         opened: sessions so far, by program.
-        images: that ended, by program.
-        images_prepared: those of them with prepared work, by program.
+        images: images that ended, by program.
+        images_prepared: ended images with prepared work, by program.
         prepared: inferences that were prepared, by program.
-        refused: calls, by status.
-        closed: connections of strangers, or too many of one address, by why.
+        refused: refused calls, by status.
+        closed: closed connections of strangers, or too many of one address, by reason.
         unwritten: calls without an answer, because they could not be counted or audited.
         received: bytes of requests, by program.
         sent: bytes of replies, by program.
@@ -57,12 +57,12 @@ class Metrics:
         ProcessCollector(registry=registry)
 
     def watch(self, keys: Callable[[], float], prepared_work: Callable[[], float]) -> None:
-        """Report the bytes of what is kept for clients; no number while that cannot be known."""
+        """Report the bytes that are kept for clients; no number while they cannot be read."""
         self._keys.set_function(partial(_known, keys))
         self._prepared_work.set_function(partial(_known, prepared_work))
 
     def listen(self, host: str, port: int) -> "Listening":
-        """Return what offers the metrics at http://host:port/metrics, to everyone who reaches it; 0: any free port."""
+        """Serve the metrics at http://host:port/metrics, to everyone who reaches it; port 0 takes any free one."""
         try:
             server, thread = start_http_server(port, host, registry=self.registry)
         except OSError as problem:

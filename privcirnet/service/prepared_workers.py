@@ -38,17 +38,17 @@ _SCHEME = "ray://"
 _CPUS = 4
 """Cores of an actor, where a machine has them: more do little for the layers of one client."""
 _START_S, _RESTART_S, _PAUSE_S = 300.0, 20.0, 0.2
-"""For actors to start and to encode the weights; for one to start again; between two attempts."""
+"""Seconds for actors to start and encode the weights, for one to start again, and between two attempts."""
 
 
 @dataclass(frozen=True)
 class ActorOptions:
-    """How actors run programs.
+    """The options of actors.
 
     Attributes:
         engine: "kernel" or another of the server's.
-        gigabytes: of encoded weights in each actor.
-        threads: of each actor.
+        gigabytes: memory of encoded weights in each actor, in GB.
+        threads: number of threads of each actor.
     """
 
     engine: str
@@ -70,7 +70,7 @@ def check_where(where: str) -> None:
 
 
 class Worker:
-    """What an actor does: the offline work of some sessions. Broken rules are returned: Ray would log them."""
+    """An actor, which does the offline work of some sessions. Broken rules are returned: Ray would log them."""
 
     def __init__(self, how: ActorOptions) -> None:
         threads.use(how.threads)
@@ -90,8 +90,8 @@ class Worker:
         """Begin the offline work of a session.
 
         Args:
-            name: of the session, for :meth:`handle`.
-            program: as in :meth:`renew`.
+            name: name of the session, for :meth:`handle`.
+            program: Ray's reference, as in :meth:`renew`.
             keep: whether to hold the program for other sessions; an actor that was started again does not have it.
 
         Returns:
@@ -107,7 +107,7 @@ class Worker:
         return None
 
     def handle(self, name: str, message: bytes) -> RuleError | tuple[bytes, dict[bytes, bytes | bytearray]] | None:
-        """Return the reply to an offline request, and the server's halves of what it ends, by serial.
+        """Return the reply to an offline request, and the server's halves that it completes, by serial.
 
         Returns:
             None: this actor does not know the session, whose actor it replaces.
@@ -144,32 +144,32 @@ class _Seat:
         self.lanes, self.lost = 0, False
 
     def ask(self, method: str, *arguments: Any, timeout_s: float | None = None) -> Any:
-        """What the actor returns.
+        """Return the actor's result.
 
         Raises:
-            RuleError: the actor raised it, or (:class:`Refusing`) is lost.
+            RuleError: the actor raised it, or (:class:`ServiceError`) is lost.
         """
         try:
-            found = self._ray.get(getattr(self._actor, method).remote(*arguments), timeout=timeout_s)
+            result = self._ray.get(getattr(self._actor, method).remote(*arguments), timeout=timeout_s)
         except self._ray.exceptions.RayTaskError:  # a fault of its own
             raise
         except Exception:  # of several kinds: the actor, its machine or the whole cluster may be gone
             self.lost = True
             raise interrupted() from None
         self.lost = False
-        if isinstance(found, RuleError):
-            raise found
-        return found
+        if isinstance(result, RuleError):
+            raise result
+        return result
 
     def tell(self, method: str, *arguments: Any) -> None:
-        """Ask for nothing in return, after what the thread does now."""
+        """Call a method without a result, after the thread's present work."""
 
-        def told() -> None:
+        def send() -> None:
             with suppress(Exception):  # whoever is lost has forgotten
                 getattr(self._actor, method).remote(*arguments)
 
         with suppress(RuntimeError):  # all of it has ended
-            self.thread.submit(told)
+            self.thread.submit(send)
 
 
 @dataclass
@@ -177,12 +177,12 @@ class Lane:
     """The offline work of one session.
 
     Args:
-        seat: chooses the actor.
-        version: of the program.
+        seat: function that chooses the actor.
+        version: version of the program.
         program: Ray's reference to it.
-        offered: tells whether others may still ask for it.
-        keys: loads the client's.
-        store: for the server's halves.
+        offered: function that tells whether other clients may still ask for it.
+        keys: function that loads the client's keys.
+        store: store for the server's halves.
     """
 
     seat: Callable[[], _Seat]
@@ -200,7 +200,7 @@ class Lane:
         """Return the reply to an offline request; the server's halves are kept before the last one is returned.
 
         Raises:
-            RuleError: it is not the request that is due, or (:class:`Refusing`) its actor was lost.
+            RuleError: it is not the request that is due, or (:class:`ServiceError`) its actor was lost.
         """
         if self._seat is None:
             self._seat = self.seat()
@@ -208,7 +208,7 @@ class Lane:
         return await asyncio.get_running_loop().run_in_executor(self._seat.thread, self._handle, self._seat, message)
 
     def close(self) -> None:
-        """Have the actor forget the session, after what it does now."""
+        """Have the actor forget the session, after its present work."""
         if self._seat is not None:
             self._seat.lanes -= 1
             self._seat.tell("close", self._name)
@@ -218,15 +218,15 @@ class Lane:
         if not self._open:
             self._begin(seat)
             self._open = True
-        found = seat.ask("handle", self._name, message)
-        if found is None:
+        answer = seat.ask("handle", self._name, message)
+        if answer is None:
             raise interrupted()
-        reply, halves = found
+        reply, halves = answer
         put_all(self.store, halves.items())
         return reply
 
     def _begin(self, seat: _Seat) -> None:
-        """Open the session; an actor that Ray is starting again is waited for."""
+        """Open the session, and wait for an actor that Ray is starting again."""
         keys, end = bytes(self.keys()), time.monotonic() + _RESTART_S
         while True:
             try:
@@ -239,12 +239,12 @@ class Lane:
 
 
 class PreparedWorkers:
-    """Actors of a Ray cluster that prepare what clients of a service ask for.
+    """Actors of a Ray cluster that do the offline work of a service's clients.
 
     Args:
         where: see :func:`check_where`.
-        actors: how many; 0: one for every four cores of the cluster, one at least.
-        how: as all actors run; ``threads`` is the cluster's to say.
+        actors: number of actors; 0: one for every four cores of the cluster, one at least.
+        how: options of all actors; the cluster sets ``threads``.
 
     Raises:
         RuleError: Ray is not installed, not reached, or has too few cores.
@@ -257,19 +257,19 @@ class PreparedWorkers:
             self.close()
             rule, remedy = "a Ray cluster must have the cores of all actors", "add machines, or use prepared_actors=0"
             raise RuleError(rule, got=f"{places} times {cores} for {max(actors, 1)}", remedy=remedy)
-        made = self._ray.remote(Worker).options(num_cpus=cores, max_restarts=-1)
+        actor_class = self._ray.remote(Worker).options(num_cpus=cores, max_restarts=-1)
         how = ActorOptions(how.engine, how.gigabytes, cores)
-        self._seats = [_Seat(self._ray, made.remote(how)) for _ in range(actors or places)]
+        self._seats = [_Seat(self._ray, actor_class.remote(how)) for _ in range(actors or places)]
         self._programs: dict[str, Any] = {}
         self.cores = cores
 
     @property
     def actors(self) -> int:
-        """How many there are."""
+        """The number of actors."""
         return len(self._seats)
 
     def renew(self, offers: Collection[ProgramVersion]) -> None:
-        """Have all actors hold what is offered now, and nothing else. It takes as long as the weights are encoded.
+        """Have all actors hold the programs on offer, and nothing else. It takes as long as encoding the weights.
 
         Raises:
             RuleError: the actors do not start.
@@ -286,11 +286,11 @@ class PreparedWorkers:
     def lane(
         self, offer: ProgramVersion, keys: Callable[[], Message], store: PreparedStore, owner: bytes
     ) -> Lane | None:
-        """Return what does the offline work of a session; None if its program has none, or no actor answers.
+        """Return the lane for a session's offline work; None if its program has none, or no actor answers.
 
         Args:
-            keys: loads the client's, when something is prepared.
-            store: for the server's halves.
+            keys: function that loads the client's keys, when something is prepared.
+            store: store for the server's halves.
         """
         if not isinstance(offer.server, Server):
             return None
@@ -308,31 +308,31 @@ class PreparedWorkers:
         self._ray.shutdown()
 
     def _renewed(self) -> "list[Future[Any]]":
-        """Have all actors hold the programs; one that answers is lost no more."""
+        """Have all actors hold the programs; an actor that answers is lost no more."""
         programs = {version: [program] for version, program in self._programs.items()}
         return [seat.thread.submit(seat.ask, "renew", programs, timeout_s=_START_S) for seat in self._seats]
 
     def _program(self, offer: ProgramVersion) -> Any:
-        """Ray's reference to a program."""
+        """Return Ray's reference to a program."""
         assert isinstance(offer.server, Server)
         if offer.version in self._programs:
             return self._programs[offer.version]
         return self._ray.put(pickle.dumps(offer.server.program))
 
     def _free(self) -> _Seat:
-        """The actor with the fewest sessions, of those that answered last."""
+        """Return the actor with the fewest sessions, of those that answered last."""
         return min(self._seats, key=lambda seat: (seat.lost, seat.lanes))
 
     def _places(self) -> tuple[int, int]:
-        """(actors that the machines have room for, cores of each)."""
-        found = [int(node["Resources"].get("CPU", 0)) for node in self._ray.nodes() if node["Alive"]]
-        machines = [cores for cores in found if cores]
-        each = min([_CPUS, *machines])
-        return sum(cores // each for cores in machines), each
+        """Return (number of actors that the machines have room for, cores of each)."""
+        cpus = [int(node["Resources"].get("CPU", 0)) for node in self._ray.nodes() if node["Alive"]]
+        machines = [cores for cores in cpus if cores]
+        per_actor = min([_CPUS, *machines])
+        return sum(cores // per_actor for cores in machines), per_actor
 
 
 def _connected(where: str) -> Any:
-    """Ray, connected."""
+    """Connect to Ray, and return its module."""
     check_where(where)
     try:
         import ray

@@ -1,4 +1,4 @@
-"""The programs that a service offers, by name; a version is a checksum of what a program is."""
+"""The programs that a service offers, by name; a version is a checksum of a program."""
 
 import hashlib
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from privcirnet.he.protocol.served import Served
 from privcirnet.service.refusals import unknown
 
 _VERSION = 12
-"""Hexadecimal digits of a version."""
+"""Number of hexadecimal digits of a version."""
 
 
 def version_of(folder: Path) -> str:
@@ -21,7 +21,7 @@ def version_of(folder: Path) -> str:
 
 
 def digest_of(version: str, greeting: bytes) -> bytes:
-    """Return what prepared work of a program is bound to: its version and its public description.
+    """Return the digest that prepared work of a program is bound to: its version and its public description.
 
     Returns:
         32 bytes.
@@ -31,12 +31,12 @@ def digest_of(version: str, greeting: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class ProgramVersion:
-    """One version of one program.
+    """A version of a program.
 
     Attributes:
-        name: by which clients ask for it.
-        version: see :func:`version_of`.
-        took: seconds of work on the last request of each round, by what its image began with and its number.
+        name: name by which clients ask for it.
+        version: checksum, see :func:`version_of`.
+        took: seconds of work on the last request of each round, by the image's first position and the round's number.
     """
 
     name: str
@@ -46,12 +46,12 @@ class ProgramVersion:
 
     @classmethod
     def of(cls, name: str, server: Served) -> "ProgramVersion":
-        """Return a server as an offer whose version is a checksum of its public description."""
+        """Return a server's program, whose version is a checksum of its public description."""
         return cls(name, hashlib.sha256(server.greeting()).hexdigest()[:_VERSION], server)
 
     @property
     def facts(self) -> dict[str, object]:
-        """What a log says of it."""
+        """The facts for a log."""
         return {"program": self.name, "version": self.version}
 
     @cached_property
@@ -61,20 +61,20 @@ class ProgramVersion:
 
     @cached_property
     def digest(self) -> bytes:
-        """What prepared work of the program is bound to, see :func:`digest_of`."""
+        """The digest that prepared work is bound to, see :func:`digest_of`."""
         return digest_of(self.version, self.greeting)
 
     @cached_property
     def most(self) -> MessageSizes:
-        """Sizes of its longest messages."""
+        """The sizes of its longest messages."""
         return self.server.sizes
 
 
 class Catalogue:
-    """What clients can ask for now. Sessions keep the version that they began with.
+    """The programs that clients can ask for now. Sessions keep the version that they began with.
 
     Args:
-        offers: one for each name, at least one.
+        offers: programs, one for each name, at least one.
     """
 
     def __init__(self, offers: Mapping[str, ProgramVersion]) -> None:
@@ -82,18 +82,18 @@ class Catalogue:
 
     @property
     def offers(self) -> list[ProgramVersion]:
-        """All of them."""
+        """All programs on offer."""
         return [*self._offers.values()]
 
     def find(self, name: str, version: str) -> ProgramVersion:
-        """Return what a client asks for: "" is the only program, and the current version."""
+        """Return the program that a client asks for: "" is the only program, and the current version."""
         remedy = f"ask for one of {', '.join(sorted(self._offers))}"
         if not name and len(self._offers) > 1:
             raise unknown("a client of several programs must name one", "no name", remedy)
-        found = self._offers.get(name) if name else next(iter(self._offers.values()))
-        if found is None:
+        offer = self._offers.get(name) if name else next(iter(self._offers.values()))
+        if offer is None:
             raise unknown("a program must be offered here", repr(name[:64]), remedy)
-        if version and version != found.version:
-            remedy = f"read the description again: it is {found.version} now"
+        if version and version != offer.version:
+            remedy = f"read the description again: it is {offer.version} now"
             raise unknown("a program's version must be the current one", repr(version[:64]), remedy)
-        return found
+        return offer

@@ -1,4 +1,4 @@
-"""What each client may ask for: sessions, images an hour and in all, keys, preparations. Counts outlive a restart.
+"""The quotas of clients: sessions, images an hour and in all, keys, preparations. Counts outlive a restart.
 
 An image counts once: when its preparation begins, or when it comes if it needs none (CKKS). By then the count is where
 it outlives the server, so nobody gets anything of an image for nothing by giving it up, leaving, or ending the server.
@@ -23,7 +23,7 @@ _SOON_S = 10.0
 
 @dataclass
 class Quota:
-    """What one client may ask for.
+    """The quota of one client.
 
     Attributes:
         sessions: at once; the server's last one is for others, unless quotas= names the client; 0: none, which shuts a
@@ -51,21 +51,21 @@ class Quotas:
     """The quotas of all clients, and what they have used.
 
     Args:
-        default: of clients without one of their own; None: :class:`Quota`'s.
-        own: by a client's name.
-        ledger: of what they have used; None: one in memory, forgotten at the end.
+        default: quota of clients without one of their own; None: :class:`Quota`'s.
+        by_client: quotas by a client's name.
+        ledger: ledger of their use; None: one in memory, forgotten at the end.
     """
 
     def __init__(
-        self, default: Quota | None = None, own: Mapping[str, Quota] | None = None, ledger: Ledger | None = None
+        self, default: Quota | None = None, by_client: Mapping[str, Quota] | None = None, ledger: Ledger | None = None
     ) -> None:
-        self._default, self._own = default or Quota(), dict(own or {})
+        self._default, self._own = default or Quota(), dict(by_client or {})
         self._ledger = ledger or LocalLedger()
         self._here = Counter[str]()
 
-    def change(self, default: Quota, own: Mapping[str, Quota]) -> None:
+    def change(self, default: Quota, by_client: Mapping[str, Quota]) -> None:
         """Set other quotas; sessions and images that have begun stay, and count."""
-        self._default, self._own = default, dict(own)
+        self._default, self._own = default, dict(by_client)
 
     def of(self, client: str) -> Quota:
         """Return a client's quota."""
@@ -78,15 +78,15 @@ class Quotas:
             raise ServiceError(rule, got=0, remedy=remedy)
 
     @contextmanager
-    def session(self, client: str, most: int) -> Generator[None]:
-        """Yield once a client's session has a place. The last place is for another client, where clients have names."""
+    def session(self, client: str, max_sessions: int) -> Generator[None]:
+        """Hold a place for a client's session. The last place is for another client, where clients have names."""
         self.admit(client)
         quota, shared = self.of(client).sessions, client != LOCAL and client not in self._own
-        places = min(quota, max(most - 1, 1)) if shared else quota
+        places = min(quota, max(max_sessions - 1, 1)) if shared else quota
         if self._here[client] >= places:
             raise busy(f"a client has at most {places} sessions at once", "one more", _SOON_S)
-        if self._here.total() >= most:
-            raise busy(f"a server has at most {most} sessions at once", "one more", _SOON_S)
+        if self._here.total() >= max_sessions:
+            raise busy(f"a server has at most {max_sessions} sessions at once", "one more", _SOON_S)
         place = self._ledger.enter(client, quota)
         if place is None:
             raise busy(f"a client has at most {quota} sessions at once", "one more", _SOON_S)
@@ -99,15 +99,15 @@ class Quotas:
                 del self._here[client]
             self._ledger.leave(client, place)
 
-    def room(self, most: int) -> bool:
-        """Return whether a session could begin now, of ``most`` at once; it may take as long as an answer of Redis."""
-        return self._here.total() < most and self._ledger.reachable()
+    def room(self, max_sessions: int) -> bool:
+        """Return whether a session could begin now, of ``max_sessions``; it may take as long as an answer of Redis."""
+        return self._here.total() < max_sessions and self._ledger.reachable()
 
     def images(self, client: str, count: int = 1) -> None:
         """Count images that begin, or whose preparation does, whether or not they end.
 
         Raises:
-            Refusing: the client would begin more than it may, or whoever counts cannot be reached. None is begun then.
+            ServiceError: the client would exceed its quota, or the ledger cannot be reached. No image is begun then.
             Unwritten: they cannot be counted.
         """
         quota, got = self.of(client), "one more" if count == 1 else f"{count} more"
@@ -118,12 +118,12 @@ class Quotas:
         if seconds:
             raise busy(f"a client may begin {quota.images_hour} images an hour", got, seconds)
 
-    def preparation(self, client: str, held: int, count: int = 1) -> None:
+    def preparation(self, client: str, prepared: int, count: int = 1) -> None:
         """Check that a client may prepare some inferences more."""
         quota = self.of(client).prepared
-        if held + count > quota:
+        if prepared + count > quota:
             rule, remedy = f"a client may have {quota} inferences prepared here", "use them first"
-            got = "one more" if count == 1 else f"{held} and {count} more"
+            got = "one more" if count == 1 else f"{prepared} and {count} more"
             raise ServiceError(rule, got=got, remedy=remedy, status=StatusCode.RESOURCE_EXHAUSTED)
 
     def close(self) -> None:

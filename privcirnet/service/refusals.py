@@ -1,4 +1,4 @@
-"""Why a call ends: a broken rule, with gRPC's status and when to come again; and how it reaches the client."""
+"""Refusals of calls: a broken rule, with gRPC's status and the time to come again; and their encoding."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ _METADATA, _RETRY = "privcirnet-refusal-bin", "grpc-retry-pushback-ms"
 _MAX_TEXT = 500
 """Most characters of each text of a refusal."""
 _ENDED = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED
-"""Statuses of refusals that end a session, and say nothing against the next one."""
+"""Statuses of refusals that end a session, but do not bar the next one."""
 
 
 class Refused(RuleError):
-    """The server refused, and said why.
+    """A refusal of the server, with its reason.
 
     Attributes:
         retry_after_s: seconds after which it may be tried again; 0: never with the same.
@@ -27,19 +27,19 @@ class Refused(RuleError):
 
 
 class SessionEndedError(Refused, Lost):
-    """The server shuts down, or has waited for too long: it, or another replica, takes a new session."""
+    """The end of a session: the server shuts down, or has waited too long; it or another replica takes a new one."""
 
 
 class NoService(Lost):
-    """Nothing at the address speaks this protocol to this client."""
+    """An address at which nothing speaks this protocol to this client."""
 
 
 class Unwritten(Exception):
-    """What must be on a disk before an answer could not be written there. Nothing is answered."""
+    """A failure to write to the disk before an answer. Nothing is answered."""
 
 
 class ServiceError(RuleError):
-    """A rule that a client broke, or that there is no room for it now.
+    """A rule that a client broke, or a lack of room for it now.
 
     Args:
         retry_after_s: seconds after which it may come again; 0: never with the same.
@@ -59,10 +59,10 @@ class ServiceError(RuleError):
 
 
 class SharedStateUnavailableError(ServiceError):
-    """The state that replicas share is out of reach. Nothing begins without it.
+    """An outage of the state that replicas share. Nothing begins without it.
 
     Args:
-        seconds: after which it may be tried again.
+        seconds: seconds after which it may be tried again.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -77,7 +77,7 @@ class SharedStateUnavailableError(ServiceError):
 
 
 def busy(rule: str, got: object, seconds: float) -> ServiceError:
-    """Return a refusal for lack of room; ``seconds``: after which it may be tried again."""
+    """Return a refusal for lack of room, which may be tried again after ``seconds``."""
     after = max(round(seconds + 0.5), 1)
     return _made(rule, got, f"come again in {after} s", grpc.StatusCode.RESOURCE_EXHAUSTED, after)
 
@@ -101,12 +101,12 @@ def interrupted() -> ServiceError:
 
 
 def unknown(rule: str, got: object, remedy: str) -> ServiceError:
-    """Return the refusal of something that the server does not have."""
+    """Return the refusal of a program or version that the server does not have."""
     return _made(rule, got, remedy, grpc.StatusCode.NOT_FOUND)
 
 
 def stranger(got: str) -> ServiceError:
-    """Return the refusal of a client that has not said who it is."""
+    """Return the refusal of a client that is not authenticated."""
     rule, remedy = "a client must be known", "use the certificate or the token that the server's operator gave you"
     return _made(rule, got, remedy, grpc.StatusCode.UNAUTHENTICATED)
 
@@ -118,7 +118,7 @@ def garbled() -> ServiceError:
 
 
 def failure() -> ServiceError:
-    """Return what a client is told of a failure of the server: that there was one."""
+    """Return the refusal after a failure of the server, without its cause."""
     return _made("a server must not fail", "it did", "ask whoever runs it", grpc.StatusCode.INTERNAL)
 
 
@@ -127,10 +127,10 @@ def _made(rule: str, got: object, remedy: str, status: grpc.StatusCode, after: i
 
 
 def packed(error: RuleError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]:
-    """Return what gRPC sends for a broken rule: (status, text, trailing metadata).
+    """Return gRPC's encoding of a broken rule: (status, text, trailing metadata).
 
     Args:
-        error: :class:`Refusing`, or any other: then what the client sent is wrong, or what it goes on with is lost.
+        error: :class:`ServiceError`, or any other: then the client's message is wrong, or its state here is lost.
     """
     rule, got, remedy = (_plain(str(text)) for text in (error.rule, error.got, error.remedy))
     after = error.retry_after_s
@@ -143,10 +143,10 @@ def packed(error: RuleError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str
 
 
 def unpacked(error: Any, server: str) -> RuleError:
-    """Return why a call failed, as the client's user reads it."""
-    found = next((value for key, value in error.trailing_metadata() or () if key == _METADATA), None)
+    """Return the error of a failed call, as the client's user reads it."""
+    encoded = next((value for key, value in error.trailing_metadata() or () if key == _METADATA), None)
     try:
-        refusal = Refusal.FromString(found) if found is not None else None
+        refusal = Refusal.FromString(encoded) if encoded is not None else None
     except Exception:
         refusal = None
     if refusal is None or not refusal.rule:
@@ -157,7 +157,7 @@ def unpacked(error: Any, server: str) -> RuleError:
 
 
 def _lost(error: Any, server: str) -> RuleError:
-    """What gRPC itself says, in the words of this program."""
+    """Return gRPC's own error, in the words of this program."""
     details, status = _plain(error.details() or ""), error.code()
     if status == grpc.StatusCode.UNIMPLEMENTED:
         rule, remedy = "both sides must speak the same version of the protocol", "install the same release on both"
@@ -173,5 +173,5 @@ def _lost(error: Any, server: str) -> RuleError:
 
 
 def _plain(text: str) -> str:
-    """A text that a terminal and a log can show: one line, of no great length."""
+    """Return a text that a terminal and a log can show: one line, of no great length."""
     return "".join(c if c.isprintable() else "?" for c in text[:_MAX_TEXT])

@@ -1,4 +1,4 @@
-"""When a client comes again that has lost its server, or was told to."""
+"""Retries of a client that has lost its server, or was told to come again."""
 
 import random
 import time
@@ -10,17 +10,17 @@ from privcirnet.errors import Lost, RuleError
 
 T = TypeVar("T")
 _LONGEST_S = 60.0
-"""Seconds that a client waits at most; who is told to come later than that is told so."""
+"""Most seconds that a client waits; a longer wait is reported instead."""
 
 
 @dataclass(frozen=True)
 class Retries:
-    """How often to try again.
+    """The retries of an attempt.
 
     Attributes:
-        most: times, of one attempt; 0: never.
-        note: is told in a line of each, and why.
-        sleep: waits for some seconds.
+        most: most retries of one attempt; 0: none.
+        note: function called with a line about each, and the reason.
+        sleep: function that waits for some seconds.
     """
 
     most: int = 0
@@ -28,10 +28,10 @@ class Retries:
     sleep: Callable[[float], object] = time.sleep
 
     def run(self, attempt: Callable[[bool], T], *lasting: type[RuleError]) -> T:
-        """Return what an attempt returns.
+        """Return an attempt's result.
 
         Args:
-            attempt: is told whether an earlier one has failed.
+            attempt: function called with True if an earlier attempt has failed.
             lasting: errors after which trying again is of no use.
         """
         for failed in range(self.most):
@@ -49,7 +49,7 @@ class Retries:
 
 
 def _pause(error: RuleError, failed: int) -> float | None:
-    """Seconds until the next attempt; None where there should be none."""
+    """Return the seconds until the next attempt; None where there should be none."""
     if isinstance(error, Lost):  # at once: another replica may be there; then not all clients in the same moment
         return 2.0 ** (failed - 1) * random.uniform(0.5, 1.5) if failed else 0.0
     after = error.retry_after_s

@@ -26,10 +26,10 @@ T = TypeVar("T")
 
 
 class Reloaded(NamedTuple):
-    """What a service goes on with.
+    """The new state of a service after a reload.
 
     Attributes:
-        quotas: (of clients without one of their own, by a client's name); None: as before.
+        quotas: (quota of clients without one of their own, quotas by a client's name); None: as before.
     """
 
     catalogue: Catalogue
@@ -38,9 +38,9 @@ class Reloaded(NamedTuple):
 
 
 Reload = Callable[[Catalogue], Reloaded]
-"""(what is offered) -> what it goes on with. It may take long; it runs beside the service."""
+"""Function (programs on offer) -> new state. It may take long; it runs beside the service."""
 _POLL_S, _LAST_S, _AT_END_S = 0.05, 0.5, 10.0
-"""Between two looks at open sessions; for what has been said last to arrive; for whatever is cut after that."""
+"""Seconds between two looks at open sessions, for the last messages to arrive, and for calls that are cut then."""
 
 
 class Service:
@@ -48,10 +48,10 @@ class Service:
 
     Args:
         address: host and port to listen at; port 0 takes a free one.
-        access: whom it lets in; plain on loopback only.
-        reload: for :meth:`reload`.
-        finished: called with a session after each of its inferences, in this process. It is for a harness that audits
-            both parties; no message from a client reaches it.
+        access: access rules; plain on loopback only.
+        reload: function for :meth:`reload`.
+        finished: function called with a session after each of its inferences, in this process. It is for a harness
+            that audits both parties; no message from a client reaches it.
 
     Attributes:
         address: host and port, as a client can reach them.
@@ -92,7 +92,7 @@ class Service:
 
     @property
     def sessions(self) -> int:
-        """Sessions that are open."""
+        """The number of open sessions."""
         return self._sessions.open
 
     def answer_probes(self, address: tuple[str, int]) -> int:
@@ -101,7 +101,7 @@ class Service:
         Nothing else is there, and whoever reaches it learns no more than whether the service lives and is full.
 
         Args:
-            address: port 0 takes a free one.
+            address: host and port; port 0 takes a free one.
 
         Returns:
             The port.
@@ -123,11 +123,11 @@ class Service:
             self._loop.close()
 
     def stop(self) -> None:
-        """Make :meth:`run` return, from any thread: images end, others do not begin."""
+        """Make :meth:`run` return, from any thread: images end, and no more begin."""
         self._from_outside(self._ended.set)
 
     def reload(self) -> None:
-        """Offer other programs, to others, under other quotas, from any thread; sessions keep what they have."""
+        """Replace programs, access and quotas, from any thread; sessions keep theirs."""
         self._from_outside(self._begin_reload)
 
     def _from_outside(self, function: Callable[[], object]) -> None:
@@ -135,7 +135,7 @@ class Service:
             self._loop.call_soon_threadsafe(function)
 
     def _awaited(self, steps: Coroutine[Any, Any, T]) -> T:
-        """Wait for steps in a thread of their own: a loop may run in this one, as in a notebook's."""
+        """Run a coroutine in a thread of its own and wait: a loop may run in this one, as in a notebook."""
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(self._loop.run_until_complete, steps).result()
 
@@ -143,7 +143,7 @@ class Service:
         return self._books.quotas.room(self._books.limits.sessions)
 
     async def _served(self, *handlers: Any) -> Any:
-        """A server of gRPC of some handlers, and of health checks."""
+        """Return a gRPC server of some handlers and of health checks."""
         server = grpc.aio.server(options=self._books.limits.options())
         server.add_generic_rpc_handlers(handlers)
         self._health.add_to(server)
@@ -179,7 +179,7 @@ class Service:
             await asyncio.wait(calls, timeout=_AT_END_S)
 
     def _retain(self) -> None:
-        """Drop the prepared work of programs that are not offered any more, and have workers hold those that are."""
+        """Drop the prepared work of withdrawn programs, and have workers hold those on offer."""
         offers = self._calls.catalogue.offers
         self._books.prepared_work.retain([offer.digest for offer in offers])
         if self._books.workers:
@@ -195,15 +195,15 @@ class Service:
 
     async def _reload(self, reload: Reload) -> None:
         try:
-            found = await self._loop.run_in_executor(None, reload, self._calls.catalogue)
-            access = self._calls.access.renewed(found.access)
+            reloaded = await self._loop.run_in_executor(None, reload, self._calls.catalogue)
+            access = self._calls.access.renewed(reloaded.access)
         except Exception as error:  # whatever files hold
             why = str(error) if isinstance(error, RuleError) else f"{type(error).__name__}: {error}"
             self._books.log.event("nothing is reloaded", why=why)
             return
-        self._calls.catalogue, self._calls.access = found.catalogue, access
-        if found.quotas:
-            self._books.quotas.change(*found.quotas)
+        self._calls.catalogue, self._calls.access = reloaded.catalogue, access
+        if reloaded.quotas:
+            self._books.quotas.change(*reloaded.quotas)
         try:
             await self._loop.run_in_executor(None, self._retain)
         except RuleError as error:

@@ -1,7 +1,7 @@
-"""Sessions: each is one stream, from the client's first message to whatever ends it.
+"""Sessions: each is one stream, from the client's first message to its end.
 
 It holds a place, the client's keys as the engine loaded them, its shares and one message; all of them go when it ends.
-What was prepared with the client stays, for its next session.
+Work prepared with the client stays, for its next session.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ Finished = Callable[[ServedSession], object]
 _QUICK_S = 0.02
 """Seconds of work for which all other calls may wait: the only session's requests are computed where they are read."""
 _SOON_S = 60.0
-"""Seconds after which others may have used what they prepared."""
+"""Seconds after which other clients may have used their prepared work."""
 
 
 class Sessions:
-    """All sessions of a service.
+    """The sessions of a service.
 
     Args:
-        finished: called with a session after each of its inferences, in this process.
+        finished: function called with a session after each of its inferences, in this process.
 
     Attributes:
         stopping: whether no image may begin any more.
@@ -49,7 +49,7 @@ class Sessions:
 
     @property
     def open(self) -> int:
-        """Sessions that are open."""
+        """The number of open sessions."""
         return len(self._open)
 
     def stop(self) -> None:
@@ -64,11 +64,11 @@ class Sessions:
         """Serve one session to its end.
 
         Args:
-            admit: raises, at any request, if the client is not let in any more.
+            admit: function that raises, at any request, if the client is not admitted any more.
 
         Raises:
             RuleError: the client broke a rule, or there is no room.
-            HungUp: the client left.
+            ClientDisconnected: the client left.
         """
         books = self._books
         first = await read_opening(context, "a session's first message")
@@ -91,7 +91,7 @@ class Sessions:
             await self._bounded(Conversation(client, offer, session, binding, context, admit, lane))
 
     def _elsewhere(self, client: str, offer: ProgramVersion, keys: bytes, binding: Binding) -> Lane | None:
-        """What does a session's offline work in place of this process."""
+        """Return the lane that does a session's offline work in place of this process."""
         books = self._books
         if books.workers is None or not keys:
             return None
@@ -146,7 +146,7 @@ class Sessions:
     async def _answered(
         self, with_client: "Conversation", work: "_Work", request: bytes, offline: bool
     ) -> tuple[float, bytes]:
-        """(seconds of work, the reply), from this process or, without a turn, from wherever offline work is done."""
+        """Return (seconds of work, the reply), from this process or, without a turn, from the lane of offline work."""
         if offline and with_client.lane:
             started = time.perf_counter()
             reply = await with_client.lane.handle(request)
@@ -156,7 +156,7 @@ class Sessions:
         return await self._turns.run(with_client.client, partial(_timed, session, request), here=here)
 
     def _begun(self, with_client: "Conversation", request: bytes) -> "_Work":
-        """Count and write down what a client begins, before anything of it is answered, or raise.
+        """Count and log the work that a client begins, before anything of it is answered, or raise.
 
         With prepared work it was counted when it was prepared, and is written down when its serial is taken.
         """
@@ -176,29 +176,29 @@ class Sessions:
         return _Work(phase)
 
     def _taken(self, with_client: "Conversation", request: bytes, reply: bytes) -> None:
-        """Write down an image that has taken prepared work, before anything of it is answered."""
+        """Log an image that has taken prepared work, before anything of it is answered."""
         if wire.position_of(reply) != wire.ONLINE:  # else there was none
             serial = bytes(wire.unframe(request, wire.ONLINE, 2)[0]).hex()
             facts = with_client.offer.facts
             self._books.log.record("image begun", with_client.client, **facts, prepared=True, serial=serial)
 
     def _room(self, with_client: "Conversation", count: int) -> int:
-        """Make room for some inferences beside those that other sessions are preparing, or raise; how many bytes."""
+        """Make room for some inferences beside those in preparation, or raise; return their bytes."""
         client, offer, binding = with_client.client, with_client.offer, with_client.binding
         prepared_work, quotas = self._books.prepared_work, self._books.quotas
-        others = [(of.client, of.running[True]) for of in self._open if of is not with_client and True in of.running]
-        same = sum(work.count for of, work in others if of == client)
-        each = offer.server.prepared_bytes(binding.owner)
+        preparing = [(of.client, of.running[True]) for of in self._open if of is not with_client and True in of.running]
+        same = sum(work.count for of, work in preparing if of == client)
+        inference_bytes = offer.server.prepared_bytes(binding.owner)
         quotas.preparation(client, len(prepared_work.of(binding).serials()) + same, count)
         prepared_work.make_room(binding, quotas.of(client).prepared, count + same)
-        size = count * each
-        if not prepared_work.fits(size + sum(work.size for _, work in others)):
+        size = count * inference_bytes
+        if not prepared_work.fits(size + sum(work.size for _, work in preparing)):
             rule = f"a server must have room for prepared work, of {prepared_work.limit} bytes"
             raise busy(rule, f"{size} bytes more", _SOON_S)
         return size
 
     def _note(self, with_client: "Conversation", work: "_Work", reply: bytes) -> None:
-        """Count and write down what has ended."""
+        """Count and log work that has ended."""
         client, offer, session = with_client.client, with_client.offer, with_client.session
         phase, measured = work.phase, {"seconds": round(work.seconds, 3), "bytes": work.exchanged}
         books, facts = self._books, offer.facts
@@ -215,7 +215,7 @@ class Sessions:
             books.log.audit("image", client, **facts, **measured, **how)
 
     async def _request(self, offer: ProgramVersion, context: Any, between: bool = False) -> bytes:
-        """The next request; ``between`` two images the service may stop instead."""
+        """Return the next request; ``between`` two images the service may stop instead."""
         limits = self._books.limits
         if not between:
             first = await read(context, limits.timeout_s)
@@ -246,11 +246,11 @@ class Sessions:
 
 @dataclass
 class _Work:
-    """What was done for an image, or to prepare some.
+    """The work for an image, or to prepare some.
 
     Attributes:
-        phase: what its first message began.
-        size: bytes of what was prepared.
+        phase: position of its first message.
+        size: bytes of prepared work.
         exchanged: bytes both ways.
     """
 
@@ -263,7 +263,7 @@ class _Work:
 
     @property
     def step(self) -> tuple[int, int]:
-        """Which round is next; it is as much work in each image."""
+        """The next round; it is as much work in each image."""
         return self.phase, self.rounds
 
     def add(self, seconds: float, request: bytes, reply: bytes) -> None:
@@ -274,14 +274,14 @@ class _Work:
 
 @dataclass(eq=False)
 class Conversation:
-    """One session of one client.
+    """A session of one client.
 
     Attributes:
-        client: what it is called.
-        binding: of what is prepared in it.
-        admit: raises if the client is not let in any more.
-        lane: does its offline work; None: this process does.
-        running: what goes on: an image, and by True offline work, between two rounds of which the image may come.
+        client: name of the client.
+        binding: binding of its prepared work.
+        admit: function that raises if the client is not admitted any more.
+        lane: lane of its offline work; None: this process.
+        running: present work: an image under False, offline work under True; the image may come between its rounds.
     """
 
     client: str

@@ -28,11 +28,11 @@ _DAY_S = 86_400.0
 
 @dataclass
 class StoreLimits:
-    """How much is kept, and how long.
+    """The limits of the key store.
 
     Attributes:
-        gigabytes: of all keys together, in 10^9 bytes.
-        days: after which keys expire.
+        gigabytes: size of all keys together, in 10^9 bytes.
+        days: days after which keys expire.
         folder: where state= is a Redis: a folder that all replicas share, or a URL of fsspec; empty: in Redis too.
     """
 
@@ -47,7 +47,7 @@ class StoreLimits:
 
     @property
     def bytes(self) -> int:
-        """Of all keys together."""
+        """The most bytes of all keys together."""
         return int(1e9 * self.gigabytes)
 
 
@@ -63,24 +63,24 @@ class KeyRegistry(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes of all keys, and of those that are being received."""
+        """The bytes of all keys, and of those that are being received."""
         ...
 
     def seconds_left(self, client: str, key_id: bytes) -> float:
-        """Return how long a client's keys are kept; 0 if there are none."""
+        """Return the seconds for which a client's keys are kept; 0 if there are none."""
         ...
 
     def load(self, client: str, key_id: bytes) -> Message:
         """Return a client's keys, named by their SHA-256. It may take long, in any thread."""
         ...
 
-    def receive(self, client: str, key_id: bytes, size: int, most: int) -> "Registration":
+    def receive(self, client: str, key_id: bytes, size: int, max_keys: int) -> "Registration":
         """Return a new registration of keys, which takes their bytes.
 
         Args:
             key_id: SHA-256 of the keys.
             size: the most bytes that they may have.
-            most: keys that the client may have; its oldest make room.
+            max_keys: most keys that the client may have; its oldest make room.
         """
         ...
 
@@ -106,7 +106,7 @@ class Registration(ABC):
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """The bytes so far."""
         return self._size
 
     def add(self, chunk: Any) -> bool:
@@ -122,7 +122,7 @@ class Registration(ABC):
         return chunk.last
 
     def settle(self) -> None:
-        """Check the keys, and take them to where they lie. It may take long, in any thread."""
+        """Check the keys, and move them to their store. It may take long, in any thread."""
         if self._hash.digest() != self._id:
             rule, remedy = "keys must have the SHA-256 that was announced", "send them again"
             raise RuleError(rule, got=self._hash.hexdigest()[:16], remedy=remedy)
@@ -133,19 +133,19 @@ class Registration(ABC):
 
     @abstractmethod
     def cancel(self) -> None:
-        """Forget what has not been kept, and give back the room that was held for it."""
+        """Forget the keys if they have not been kept, and release their room."""
 
     @abstractmethod
     def _write(self, data: bytes) -> None:
-        """Take some bytes more."""
+        """Append some bytes."""
 
 
 class KeyStore:
     """The keys of one server's clients.
 
     Args:
-        folder: for files; None: keys are kept in memory, and forgotten at the end.
-        clock: seconds since 1970.
+        folder: folder for files; None: keys are kept in memory, and forgotten at the end.
+        clock: clock in seconds since 1970.
     """
 
     def __init__(
@@ -159,31 +159,31 @@ class KeyStore:
 
     @property
     def size(self) -> int:
-        return sum(kept.size for kept in [*self._kept.values()]) + self._promised
+        return sum(entry.size for entry in [*self._kept.values()]) + self._promised
 
     def seconds_left(self, client: str, key_id: bytes) -> float:
         self._expire()
-        kept = self._kept.get((digest(client), key_id))
-        return 0.0 if kept is None else kept.registered + self._limits.days * _DAY_S - self._clock()
+        entry = self._kept.get((digest(client), key_id))
+        return 0.0 if entry is None else entry.registered + self._limits.days * _DAY_S - self._clock()
 
     def load(self, client: str, key_id: bytes) -> Message:
         if self.seconds_left(client, key_id) > 0:
             owner = digest(client)
-            kept = self._kept[owner, key_id]
-            body = mapped(self._path(owner, key_id)) if kept.body is None else kept.body
+            entry = self._kept[owner, key_id]
+            body = mapped(self._path(owner, key_id)) if entry.body is None else entry.body
             if hashlib.sha256(body).digest() == key_id:
                 return body
             self.forget(client, key_id)
         raise not_registered(key_id)
 
-    def receive(self, client: str, key_id: bytes, size: int, most: int) -> Registration:
+    def receive(self, client: str, key_id: bytes, size: int, max_keys: int) -> Registration:
         self._expire()
         owner, limit = digest(client), self._limits.bytes
-        mine = sorted((kept.registered, key) for (of, key), kept in self._kept.items() if of == owner)
-        for _, oldest in mine[: max(len(mine) + 1 - most, 0)]:
+        mine = sorted((entry.registered, key) for (of, key), entry in self._kept.items() if of == owner)
+        for _, oldest in mine[: max(len(mine) + 1 - max_keys, 0)]:
             self.forget(client, oldest)
         if self.size + size > limit:
-            first = min((kept.registered for kept in self._kept.values()), default=self._clock())
+            first = min((entry.registered for entry in self._kept.values()), default=self._clock())
             seconds = first + self._limits.days * _DAY_S - self._clock() if self._kept else 60.0
             raise full(limit, size, seconds)
         self._promised += size
@@ -196,13 +196,13 @@ class KeyStore:
         pass
 
     def _drop(self, owner: str, key_id: bytes) -> None:
-        kept = self._kept.pop((owner, key_id), None)
-        if kept is not None and kept.body is None:
+        entry = self._kept.pop((owner, key_id), None)
+        if entry is not None and entry.body is None:
             self._path(owner, key_id).unlink(missing_ok=True)
 
     def _expire(self) -> None:
         last = self._clock() - self._limits.days * _DAY_S
-        for owner, key_id in [key for key, kept in [*self._kept.items()] if kept.registered <= last]:
+        for owner, key_id in [key for key, entry in [*self._kept.items()] if entry.registered <= last]:
             self._drop(owner, key_id)
 
     def _path(self, owner: str, key_id: bytes) -> Path:
@@ -263,13 +263,13 @@ class _Draft(Registration):
 
 
 def mapped(path: Path) -> Message:
-    """Return a file's bytes, which take no memory of this process's own: those of a CKKS program are gigabytes."""
+    """Map a file's bytes, which take no memory of the process: those of a CKKS program are gigabytes."""
     with path.open("rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if path.stat().st_size else b""
 
 
 def digest(client: str) -> str:
-    """Return a client's name as a part of a file's."""
+    """Return the part of a file's name that stands for a client."""
     return hashlib.sha256(client.encode()).hexdigest()[:32]
 
 
@@ -283,8 +283,8 @@ def full(limit: int, size: int, seconds: float) -> ServiceError:
     """Return the refusal of keys that do not fit.
 
     Args:
-        limit: bytes of all keys.
-        size: bytes more.
-        seconds: after which there is room for some.
+        limit: most bytes of all keys.
+        size: bytes of the keys that do not fit.
+        seconds: seconds after which there is room for some.
     """
     return busy(f"a server must have room for keys, of {limit} bytes", f"{size} bytes more", seconds)

@@ -1,4 +1,4 @@
-"""Bodies over a stream of gRPC's asynchronous server, each in time."""
+"""Bodies over a stream of gRPC's asynchronous server, with time limits."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,15 +13,15 @@ from privcirnet.service.refusals import garbled, late
 
 
 class ClientDisconnected(Exception):
-    """The client has ended the call between two messages."""
+    """A client's end of the call between two messages."""
 
 
 async def read(context: Any, seconds: float, what: str = "the next message") -> Any:
-    """Return the next message, which must come in some seconds.
+    """Return the next message, which must come in ``seconds``.
 
     Raises:
-        HungUp: there is none.
-        Refusing: it did not come, or is not in inference.proto.
+        ClientDisconnected: there is none.
+        ServiceError: it did not come, or is not in inference.proto.
     """
     try:
         async with asyncio.timeout(seconds):
@@ -36,12 +36,12 @@ async def read(context: Any, seconds: float, what: str = "the next message") -> 
 
 
 async def read_opening(context: Any, what: str) -> Any:
-    """Return the first message of a call, which says what is asked for.
+    """Return the first message of a call, which states its request.
 
     Raises:
         RuleError: it is a chunk of a body.
-        HungUp: there is none.
-        Refusing: it did not come, or is not in inference.proto.
+        ClientDisconnected: there is none.
+        ServiceError: it did not come, or is not in inference.proto.
     """
     first = await read(context, HANDSHAKE_S, what)
     if isinstance(first, ChunkMessage):
@@ -50,28 +50,28 @@ async def read_opening(context: Any, what: str) -> Any:
     return first
 
 
-async def read_body(context: Any, first: Any, most: int, limits: ServiceLimits) -> bytes:
+async def read_body(context: Any, first: Any, max_bytes: int, limits: ServiceLimits) -> bytes:
     """Return a body whose first chunk has come.
 
     Args:
-        most: bytes that the body may have.
-        limits: each chunk must come in ``timeout_s``, all of them in the time for ``most``.
+        max_bytes: most bytes that the body may have.
+        limits: time limits: each chunk must come in ``timeout_s``, all of them in the time for ``max_bytes``.
     """
-    body = Body(most)
+    body = Body(max_bytes)
     if not body.add(first):
-        await read_chunks(context, body.add, most, limits)
+        await read_chunks(context, body.add, max_bytes, limits)
     return body.joined()
 
 
-async def read_chunks(context: Any, take: Callable[[Any], bool], most: int, limits: ServiceLimits) -> None:
-    """Read chunks until a function says that it has all of them.
+async def read_chunks(context: Any, take: Callable[[Any], bool], max_bytes: int, limits: ServiceLimits) -> None:
+    """Read chunks until a function has all of them.
 
     Args:
-        take: takes a chunk and returns whether it was the last.
-        most: bytes of all of them.
-        limits: each chunk must come in ``timeout_s``, all of them in the time for ``most``.
+        take: function that takes a chunk and returns whether it was the last.
+        max_bytes: most bytes of all chunks.
+        limits: time limits: each chunk must come in ``timeout_s``, all of them in the time for ``max_bytes``.
     """
-    seconds = limits.seconds_for(most)
+    seconds = limits.seconds_for(max_bytes)
     try:
         async with asyncio.timeout(seconds):
             while not take(await read(context, limits.timeout_s, "the rest of a message")):

@@ -1,4 +1,4 @@
-"""TLS 1.3 and nothing older.
+"""Enforcement of TLS 1.3 and nothing older.
 
 gRPC's Python interface has no least version. It has a list of ciphers, which only concerns TLS 1.2. The one cipher of
 this list needs a key that both sides shared before, which nobody has: a handshake of TLS 1.2 finds no cipher and fails.
@@ -22,7 +22,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def require() -> None:
-    """Make sure that gRPC takes no TLS but 1.3."""
+    """Ensure that gRPC takes no TLS but 1.3."""
     if not _IN_TIME:
         rule, remedy = "TLS must be 1.3", "import privcirnet.service before grpc"
         raise RuleError(rule, got="gRPC loaded already, with TLS 1.2", remedy=remedy)

@@ -18,7 +18,7 @@ class RoundRobinExecutor:
     turn, so the queue is as long as there are sessions.
 
     Args:
-        waited: called with the seconds that a request waited for its turn.
+        waited: function called with the seconds that a request waited for its turn.
     """
 
     def __init__(self, waited: Callable[[float], object] = lambda seconds: None) -> None:
@@ -28,12 +28,12 @@ class RoundRobinExecutor:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="privcirnet turn")
 
     async def run(self, client: str, function: Callable[[], R], *, here: bool = False) -> R:
-        """Return what a function computes when it is the client's turn.
+        """Return a function's result when it is the client's turn.
 
         Args:
-            function: to call in the worker's thread. It is called to its end even if nobody waits for it any more.
-            here: call it in the loop's thread if the engine is free, which holds up every other call: for a function
-                that takes no longer than what that saves to whoever waits, two changes of threads.
+            function: function to call in the worker's thread. It runs to its end even if nobody waits any more.
+            here: whether to call it in the loop's thread if the engine is free, which blocks other calls: for a
+                function that takes no longer than the two changes of threads that it saves.
         """
         if here and not self._busy:
             self._waited(0.0)
@@ -46,19 +46,19 @@ class RoundRobinExecutor:
         return await asyncio.shield(work)
 
     def later(self, function: Callable[[], object]) -> None:
-        """Call a function after what is being computed now, without waiting for it.
+        """Call a function after the present computation, without waiting for it.
 
         Args:
-            function: quick, and without errors.
+            function: function that is quick and raises no error.
         """
         self._worker.submit(self._held, function)
 
     def close(self) -> None:
-        """Wait for what is being computed, and end the worker."""
+        """Wait for the present computation, and end the worker."""
         self._worker.shutdown()
 
     def _held(self, function: Callable[[], R]) -> R:
-        """What a function returns that has the engine to itself."""
+        """Return the result of a function that has the engine to itself."""
         with self._engine:
             return function()
 

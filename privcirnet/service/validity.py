@@ -1,4 +1,4 @@
-"""Which certificates hold: those of a folder when it is read, a client's at each of its calls.
+"""The validity of certificates: those of a folder when it is read, a client's at each of its calls.
 
 gRPC takes any files, and says nothing of those that it cannot use. It checks a client's certificate at the connection's
 handshake alone, and not at all where the client resumes an earlier connection, for up to two days.
@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from privcirnet.errors import RuleError
 
 Term = tuple[datetime, datetime]
-"""Since when and until when a certificate holds."""
+"""Start and end of a certificate's validity."""
 _DEEPEST = 8
-"""Certificates from a client's to its authority's."""
+"""Most certificates from a client's to its authority's."""
 
 
 def now() -> datetime:
@@ -34,65 +34,65 @@ def check_pair(path: Path, certificate: bytes, key: bytes) -> None:
     if _public(path, key) != chain[0].public_key():
         rule, remedy = "a key must be its certificate's", "put both of them there, then read them again"
         raise RuleError(rule, got=f"{path.name} and {path.stem}.key of another one, in {path.parent}", remedy=remedy)
-    for number, (one, signer) in enumerate(pairwise(chain), start=1):
-        if not _issued(one, signer):
+    for number, (member, signer) in enumerate(pairwise(chain), start=1):
+        if not _issued(member, signer):
             rule, remedy = "each certificate of a chain must be signed by the next", "put its own first"
             raise RuleError(rule, got=f"number {number} of {path}, which is not", remedy=remedy)
-    for one in chain:
-        if not _holds(_term(one)):
-            raise _expired(path, one)
+    for member in chain:
+        if not _holds(_term(member)):
+            raise _expired(path, member)
 
 
 def check_authority(path: Path, certificates: bytes) -> None:
-    """Raise unless an authority can have signed something that holds: one of its certificates does."""
-    found = _read(path, certificates)
-    if not any(_holds(_term(one)) for one in found):
-        raise _expired(path, found[0])
+    """Raise unless one of an authority's certificates holds."""
+    roots = _read(path, certificates)
+    if not any(_holds(_term(root)) for root in roots):
+        raise _expired(path, roots[0])
 
 
-def in_force(certificate: bytes, others: bytes, authority: bytes) -> bool:
+def in_force(certificate: bytes, intermediates: bytes, authority: bytes) -> bool:
     """Return whether a client's certificate, with which it has connected some time ago, holds now.
 
     Args:
-        others: that it has sent, which may have signed it; PEM.
+        intermediates: certificates that it has sent, which may have signed it; PEM.
     """
-    term = _granted(certificate, others, authority)
+    term = _granted(certificate, intermediates, authority)
     return term is not None and _holds(term)
 
 
 @lru_cache(maxsize=1 << 10)
-def _granted(certificate: bytes, others: bytes, authority: bytes) -> Term | None:
-    """For how long an authority has granted a certificate; None: it has not."""
+def _granted(certificate: bytes, intermediates: bytes, authority: bytes) -> Term | None:
+    """Return the term for which an authority has granted a certificate; None: it has not."""
     try:
-        own = x509.load_pem_x509_certificate(certificate)
-        between = x509.load_pem_x509_certificates(others) if others else []
-        return _path(own, between, x509.load_pem_x509_certificates(authority), _DEEPEST)
+        leaf = x509.load_pem_x509_certificate(certificate)
+        between = x509.load_pem_x509_certificates(intermediates) if intermediates else []
+        return _path(leaf, between, x509.load_pem_x509_certificates(authority), _DEEPEST)
     except ValueError:
         return None
 
 
 def _path(
-    own: x509.Certificate, between: Sequence[x509.Certificate], roots: Sequence[x509.Certificate], left: int
+    leaf: x509.Certificate, between: Sequence[x509.Certificate], roots: Sequence[x509.Certificate], depth: int
 ) -> Term | None:
     for root in roots:
-        if own == root or _issued(own, root):
-            return _both(_term(own), _term(root))
-    for signer in between if left else ():
-        if _issued(own, signer) and _signs(signer) and (found := _path(signer, between, roots, left - 1)):
-            return _both(_term(own), found)
+        if leaf == root or _issued(leaf, root):
+            return _both(_term(leaf), _term(root))
+    for signer in between if depth else ():
+        if _issued(leaf, signer) and _signs(signer) and (term := _path(signer, between, roots, depth - 1)):
+            return _both(_term(leaf), term)
     return None
 
 
-def _issued(one: x509.Certificate, signer: x509.Certificate) -> bool:
+def _issued(certificate: x509.Certificate, signer: x509.Certificate) -> bool:
     try:
-        one.verify_directly_issued_by(signer)
+        certificate.verify_directly_issued_by(signer)
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
 
 
 def _signs(certificate: x509.Certificate) -> bool:
-    """Whether it may sign others."""
+    """Return whether a certificate may sign others."""
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:
@@ -103,8 +103,8 @@ def _term(certificate: x509.Certificate) -> Term:
     return certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
 
-def _both(one: Term, other: Term) -> Term:
-    return max(one[0], other[0]), min(one[1], other[1])
+def _both(first: Term, second: Term) -> Term:
+    return max(first[0], second[0]), min(first[1], second[1])
 
 
 def _holds(term: Term) -> bool:

@@ -1,6 +1,6 @@
-"""What a service knows of a program: its public description, the sizes of its messages, and both ends of a session.
+"""The interface of a program to a service: its public description, message sizes, and both ends of a session.
 
-How many rounds an image takes, and whether anything can be prepared, is the program's own business. All messages are
+The number of rounds of an image, and any preparation, are the program's own business. All messages are
 framed alike (:mod:`protocol.framing.wire`), and none is parsed before its length is what the description fixes.
 """
 
@@ -21,12 +21,12 @@ class ServedSession(Protocol):
 
     @property
     def meters(self) -> Sequence[Meter]:
-        """What was measured of images, and of all offline work, if there is any."""
+        """The meters of images, and of all offline work, if there is any."""
         ...
 
     @property
     def dropped(self) -> list[str]:
-        """Why prepared work could not be used, in words."""
+        """The reasons why prepared work could not be used, in words."""
         ...
 
     def handle(self, message: bytes) -> bytes:
@@ -38,7 +38,7 @@ class ServedSession(Protocol):
         ...
 
     def seen(self) -> object:
-        """Return what an audit of both parties compares of the last inference; no message asks for it."""
+        """Return the values of the last inference that an audit of both parties compares; no message asks for them."""
         ...
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class ServedClient(Protocol):
 
     @property
     def known(self) -> Known:
-        """What both parties know of the program."""
+        """The public description of the program."""
         ...
 
     @property
@@ -61,11 +61,11 @@ class ServedClient(Protocol):
 
     @property
     def meters(self) -> Sequence[Meter]:
-        """What was measured of images, and of all offline work, if there is any."""
+        """The meters of images, and of all offline work, if there is any."""
         ...
 
     def keys(self) -> bytes:
-        """Return what the server needs once, before any image."""
+        """Return the keys that the server needs once, before any image."""
         ...
 
     def infer(self, image: Values) -> Generator[bytes, bytes, Values]:
@@ -76,7 +76,7 @@ class ServedClient(Protocol):
 
         Raises:
             RuleError: the image does not fit, or a reply is malformed.
-            WrongResult: the result is wider than right ones are.
+            ImpossibleResultError: the result is wider than right ones are.
         """
         ...
 
@@ -89,7 +89,7 @@ class ServedClient(Protocol):
         ...
 
     def forget_session(self) -> None:
-        """Drop what only the session's server has another half of: a new session begins."""
+        """Drop state whose other half only the session's server has: a new session begins."""
         ...
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class Served(Protocol):
 
     @property
     def known(self) -> Known:
-        """What both parties know of the program."""
+        """The public description of the program."""
         ...
 
     @property
@@ -111,7 +111,7 @@ class Served(Protocol):
         ...
 
     def in_words(self) -> str:
-        """Return what the program computes and what it takes, for whoever runs it."""
+        """Describe the program's computation and its cost, for the operator."""
         ...
 
     def greeting(self) -> bytes:
@@ -122,8 +122,8 @@ class Served(Protocol):
         """Return a session with one client.
 
         Args:
-            keys: what :meth:`ServedClient.keys` returned; None: the client has sent none.
-            store: of what is prepared with this client; None: memory, for as long as the session.
+            keys: result of :meth:`ServedClient.keys`; None: the client has sent none.
+            store: store of work prepared with this client; None: memory, for as long as the session.
             owner: 32 random bytes that a client chose for all that it prepares.
 
         Raises:

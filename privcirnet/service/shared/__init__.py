@@ -1,1 +1,1 @@
-"""State that all replicas of a service share, in Redis or Valkey: what must be counted or used once is one script."""
+"""State that all replicas of a service share, in Redis or Valkey: each count or single use is one script."""

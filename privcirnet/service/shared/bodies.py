@@ -1,4 +1,4 @@
-"""Where the bytes of registered keys lie: in Redis, in a folder, or wherever fsspec reaches.
+"""Stores of registered keys' bytes: in Redis, in a folder, or wherever fsspec reaches.
 
 Nothing here is trusted: whoever reads a body compares it with its SHA-256. A body has a random name, and none is used
 before it is whole and in the index; what a replica leaves that is killed meanwhile is of no use to anybody.
@@ -24,22 +24,22 @@ _SOON_S = 10.0
 
 
 class BlobStore(Protocol):
-    """Bodies by name."""
+    """A store of bodies by name."""
 
     def put(self, name: str, file: BinaryIO) -> None:
-        """Keep what is in a file from where it stands.
+        """Keep a file's bytes from its present position.
 
         Raises:
             Unwritten: it cannot be kept.
-            OutOfReach: whoever keeps it cannot be reached.
+            SharedStateUnavailableError: the store cannot be reached.
         """
         ...
 
     def get(self, name: str, size: int) -> Message:
-        """Return a body of so many bytes; if it is not whole any more, some of it.
+        """Return a body of ``size`` bytes; if it is not whole any more, some of it.
 
         Raises:
-            OutOfReach: whoever keeps it cannot be reached.
+            SharedStateUnavailableError: the store cannot be reached.
         """
         ...
 
@@ -52,7 +52,7 @@ class RedisBlobs:
     """Bodies in Redis, in pieces.
 
     Args:
-        days: after which a body goes by itself.
+        days: days after which a body goes by itself.
     """
 
     def __init__(self, link: RedisConnection, days: float) -> None:
@@ -65,10 +65,10 @@ class RedisBlobs:
             number += 1
 
     def get(self, name: str, size: int) -> Message:
-        found = bytearray()
+        body = bytearray()
         for number in range(-(-size // _PIECE)):
-            found += self._link.do("GETRANGE", self._key(name, number), 0, _PIECE)
-        return found
+            body += self._link.do("GETRANGE", self._key(name, number), 0, _PIECE)
+        return body
 
     def remove(self, name: str) -> None:
         with suppress(SharedStateUnavailableError):
@@ -116,7 +116,7 @@ class InObjectStore:
     """Bodies wherever fsspec reaches, such as ``s3://bucket/keys``.
 
     Args:
-        url: of fsspec; credentials come from where its library finds them, not from here.
+        url: URL of fsspec; its library finds the credentials.
     """
 
     def __init__(self, url: str) -> None:
@@ -150,26 +150,26 @@ class InObjectStore:
 
 
 def bodies_in(folder: str, link: RedisConnection, days: float) -> BlobStore:
-    """Return where the bodies of keys are kept, once one could be written and removed there.
+    """Return the store of keys' bodies, once one could be written and removed there.
 
     Args:
-        folder: a path, a URL of fsspec, or "" for Redis.
-        days: after which a body goes by itself, where it can.
+        folder: path, URL of fsspec, or "" for Redis.
+        days: days after which a body goes by itself, where it can.
 
     Raises:
         RuleError: nothing can be written there.
     """
     if not folder:
         return RedisBlobs(link, days)
-    found = InObjectStore(folder) if "://" in folder else InFolder(Path(folder))
+    blobs = InObjectStore(folder) if "://" in folder else InFolder(Path(folder))
     name = f"probe-{os.urandom(8).hex()}"
     try:
         with open(os.devnull, "rb") as nothing:
-            found.put(name, nothing)
+            blobs.put(name, nothing)
     except Unwritten as problem:
         raise RuleError("keys.folder= must be written to", got=problem, remedy="compare keys.folder=") from None
-    found.remove(name)
-    return found
+    blobs.remove(name)
+    return blobs
 
 
 @contextmanager

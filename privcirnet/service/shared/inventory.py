@@ -13,18 +13,18 @@ _FOLDER = "folder"
 
 
 def _read_added(reply: Any) -> tuple[bool, bool, int, int]:
-    """Whether it was added; whether it was known; bytes here; inferences of the peer."""
-    added, known, used, count = map(whole, reply)
-    return added == 1, known == 1, used, count
+    """Return (whether it was added, whether it existed, bytes here, inferences of the peer)."""
+    added, existed, used, count = map(whole, reply)
+    return added == 1, existed == 1, used, count
 
 
 def _read_items(reply: Any) -> dict[Label, tuple[int, int, str]]:
-    """(size, when in microseconds, place) by label."""
-    found: dict[Label, tuple[int, int, str]] = {}
+    """Return (size, time in microseconds, place) by label."""
+    items: dict[Label, tuple[int, int, str]] = {}
     for label, value in zip(reply[::2], reply[1::2], strict=True):
         size, since, place = value.split(b" ")
-        found[Label.read(label)] = whole(size), whole(since), place.decode("ascii")
-    return found
+        items[Label.read(label)] = whole(size), whole(since), place.decode("ascii")
+    return items
 
 
 def _read_labels(reply: Any) -> list[Label]:
@@ -75,7 +75,7 @@ class SharedInventory:
 
     Args:
         folder: whether the bodies are in a folder that all replicas share; else they are in this one's memory.
-        days: for which an entry is kept at least, if nobody takes it.
+        days: days for which an entry is kept at least, if nobody takes it.
     """
 
     def __init__(self, link: RedisConnection, folder: bool, days: float) -> None:
@@ -90,10 +90,10 @@ class SharedInventory:
     def add(self, label: Label, size: int, room: Room) -> None:
         keys = [self._of(label.peer), self._ages, self._bytes]
         limits = [-1 if limit is None else limit for limit in (room.limit, room.most)]
-        given = label.to_bytes(), size, *limits, self._place, self._lasts
-        added, *found = self._link.run(_ADD, keys, *given)
+        arguments = label.to_bytes(), size, *limits, self._place, self._lasts
+        added, *state = self._link.run(_ADD, keys, *arguments)
         if not added:
-            room.check(label, size, *found)
+            room.check(label, size, *state)
             raise SharedStateUnavailableError(0.0)  # it was not added, and nothing is in the way
 
     def claim(self, label: Label) -> bool:
@@ -101,8 +101,8 @@ class SharedInventory:
         return self._link.run(_CLAIM, keys, label.to_bytes()) == 1
 
     def of(self, peer: bytes) -> dict[Label, Item]:
-        found = self._link.run(_OF, [self._of(peer)]).items()
-        ordered = sorted(found, key=lambda one: one[1][1])
+        items = self._link.run(_OF, [self._of(peer)]).items()
+        ordered = sorted(items, key=lambda item: item[1][1])
         return {label: Item(size, since / 1e6, place == self._place) for label, (size, since, place) in ordered}
 
     def here(self, older: float = 0.0) -> list[Label]:

@@ -1,4 +1,4 @@
-"""Evaluation keys that any replica finds: the index is in Redis, their bytes where they fit."""
+"""Evaluation keys that any replica can load: the index is in Redis, their bytes where they fit."""
 
 import hashlib
 import re
@@ -18,7 +18,7 @@ from privcirnet.service.store import Registration, StoreLimits, digest, full, no
 
 _NAME = re.compile(rb"[0-9a-f]{32}")
 _DRAFT_S = 600.0
-"""Seconds for which room is held for keys on their way that do not get on: those of a replica that died."""
+"""Seconds for which room is held for stalled keys: those of a replica that died."""
 
 
 class _Found(NamedTuple):
@@ -28,13 +28,13 @@ class _Found(NamedTuple):
 
 
 def _read_found(reply: Any) -> tuple[int, _Found | None]:
-    """Redis's time in ms, and what the index has of some keys."""
+    """Return Redis's time in ms, and the index's entry of some keys."""
     now, value = reply
     return whole(now), _Found(*_split(value)) if value else None
 
 
 def _read_room(reply: Any) -> tuple[int, list[str]]:
-    """Seconds until there is room, 0 if there is, -1 if too many are on their way; bodies that left the index."""
+    """Return the seconds until there is room (0: now, -1: too many on their way) and bodies that left the index."""
     seconds, gone = reply
     return whole(seconds), [_name(body) for body in gone]
 
@@ -45,7 +45,7 @@ def _split(value: bytes) -> tuple[int, int, str]:
 
 
 def _name(body: bytes) -> str:
-    """A body's name, which becomes a file's: nothing else may come from Redis."""
+    """Return a body's name, which becomes a file's: nothing else may come from Redis."""
     if not _NAME.fullmatch(body):
         raise ValueError("a body's name")
     return body.decode("ascii")
@@ -157,25 +157,25 @@ class SharedKeys:
         return self._link.run(_SIZE, self._keys)
 
     def seconds_left(self, client: str, key_id: bytes) -> float:
-        now, found = self._find(client, key_id)
-        return max((found.registered + self._days - now) / 1000, 0.0) if found else 0.0
+        now, entry = self._find(client, key_id)
+        return max((entry.registered + self._days - now) / 1000, 0.0) if entry else 0.0
 
     def load(self, client: str, key_id: bytes) -> Message:
-        now, found = self._find(client, key_id)
-        if found and found.registered + self._days > now:
-            body = self._bodies.get(found.body, found.size)
+        now, entry = self._find(client, key_id)
+        if entry and entry.registered + self._days > now:
+            body = self._bodies.get(entry.body, entry.size)
             if hashlib.sha256(body).digest() == key_id:
                 return body
-            self._forget(client, key_id, found.body)
+            self._forget(client, key_id, entry.body)
         raise not_registered(key_id)
 
-    def receive(self, client: str, key_id: bytes, size: int, most: int) -> Registration:
+    def receive(self, client: str, key_id: bytes, size: int, max_keys: int) -> Registration:
         owner, limit, body = digest(client), self._limits.bytes, secrets.token_hex(16)
         draft, lasts = f"{owner} {body} {size}", round(1000 * _DRAFT_S)
-        seconds, gone = self._link.run(_ROOM, self._keys, owner, size, most, limit, self._days, draft, lasts)
+        seconds, gone = self._link.run(_ROOM, self._keys, owner, size, max_keys, limit, self._days, draft, lasts)
         self._remove(gone)
         if seconds < 0:
-            raise busy(f"a client registers at most {most} sets of keys at once", "one more", HANDSHAKE_S)
+            raise busy(f"a client registers at most {max_keys} sets of keys at once", "one more", HANDSHAKE_S)
         if seconds:
             raise full(limit, size, seconds)
         return _Draft(self, _field(client, key_id), key_id, size, draft)
@@ -188,14 +188,14 @@ class SharedKeys:
 
     @property
     def _days(self) -> int:
-        """Milliseconds for which keys are kept."""
+        """The milliseconds for which keys are kept."""
         return round(self._limits.days * DAY_MS)
 
     def _find(self, client: str, key_id: bytes) -> tuple[int, _Found | None]:
         return self._link.run(_FIND, self._keys, _field(client, key_id))
 
     def _forget(self, client: str, key_id: bytes, body: str) -> None:
-        """Forget a client's keys; with a body only if it is theirs still."""
+        """Forget a client's keys if ``body`` is still theirs."""
         self._remove(self._link.run(_FORGET, self._keys, _field(client, key_id), body)[1])
 
     def _remove(self, bodies: list[str]) -> None:
@@ -220,7 +220,7 @@ class _Draft(Registration):
             self._stay()
 
     def _stay(self) -> None:
-        """Keep the room that is held."""
+        """Renew the hold on the room."""
         self._until = time.monotonic() + _DRAFT_S / 10
         with suppress(SharedStateUnavailableError):
             self._store._link.run(_STAY, self._store._keys, self._draft, round(1000 * _DRAFT_S))
@@ -239,8 +239,8 @@ class _Draft(Registration):
     def finish(self) -> None:
         if not self._settled:
             self.settle()
-        given = self._field, self._size, self._body, self._draft
-        _, gone = self._store._link.run(_KEEP, self._store._keys, *given)
+        arguments = self._field, self._size, self._body, self._draft
+        _, gone = self._store._link.run(_KEEP, self._store._keys, *arguments)
         self._kept = True
         self._store._remove(gone)
 

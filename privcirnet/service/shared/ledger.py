@@ -1,4 +1,4 @@
-"""Counts of images and places of sessions of all replicas."""
+"""The ledger of all replicas: counts of images and places of sessions."""
 
 import hashlib
 import math
@@ -10,7 +10,7 @@ from privcirnet.service.refusals import SharedStateUnavailableError
 from privcirnet.service.shared.link import RedisConnection, Script, whole
 
 _LEASE_S = 15.0
-"""Seconds after which the sessions of a replica that died are nobody's; three times as often it says that it lives."""
+"""Seconds after which the sessions of a dead replica are free; a live one renews three times as often."""
 
 _BEGIN = Script(
     """
@@ -78,13 +78,13 @@ class SharedLedger:
         self._renewing = threading.Thread(target=self._renew, name="privcirnet leases", daemon=True)
         self._renewing.start()
 
-    def begin(self, client: str, count: int, most: int, most_hour: int) -> float:
-        seconds = self._link.run(_BEGIN, [self._key("images", client)], count, most, most_hour)
+    def begin(self, client: str, count: int, limit: int, hour_limit: int) -> float:
+        seconds = self._link.run(_BEGIN, [self._key("images", client)], count, limit, hour_limit)
         return math.inf if seconds < 0 else float(seconds)
 
-    def enter(self, client: str, most: int) -> bytes | None:
+    def enter(self, client: str, limit: int) -> bytes | None:
         place, key = secrets.token_bytes(16), self._key("sessions", client)
-        if self._link.run(_ENTER, [key], place, most, _milliseconds()) != 1:
+        if self._link.run(_ENTER, [key], place, limit, _milliseconds()) != 1:
             return None
         self._places[place] = key
         return place

@@ -1,4 +1,4 @@
-"""The way to Redis: it fails fast, says so once, and goes on by itself.
+"""The connection to Redis: it fails fast, says so once, and goes on by itself.
 
 Whatever comes back is checked like a client's message: a script's reply has the form that its reader knows, or nothing
 begins with it.
@@ -21,19 +21,19 @@ _TIMEOUT_S = 1.0
 _PAUSE_S = 2.0
 """Seconds between two looks, by a thread of their own, at a Redis that is out of reach; nobody waits meanwhile."""
 _FORM = "1"
-"""Version of what lies in Redis."""
+"""Version of the format in Redis."""
 
 
 _UNREADABLE = (ValueError, TypeError, AttributeError)
-"""What a reader raises of a reply that is none."""
+"""Exceptions that a reader raises for a malformed reply."""
 
 
 class Script(NamedTuple):
-    """What Redis does at once, whole or not at all.
+    """A script of Redis, which runs whole or not at all.
 
     Attributes:
-        text: in Lua; the common functions are before it.
-        read: turns what comes back into what it means; raises one of ``_UNREADABLE`` if it is no such.
+        text: source in Lua; the common functions are before it.
+        read: function that parses a reply; raises one of ``_UNREADABLE`` if it is malformed.
     """
 
     text: str
@@ -42,7 +42,7 @@ class Script(NamedTuple):
 
 DAY_MS = 86_400_000
 _PLACE = re.compile(r"[\w.-]+(:\d+)?(/\d*)?|\[[0-9a-f:]+\](:\d+)?(/\d*)?")
-"""HOST:PORT/DB. Where a password has a slash, more than that is left of it."""
+"""Pattern of HOST:PORT/DB. More than that is left of a password with a slash."""
 _COMMON = """
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -63,7 +63,7 @@ def is_url(state: str) -> bool:
 
 
 def shown(url: str) -> str:
-    """Return a URL as it may be printed: without who asks, and with what password.
+    """Return a URL for printing: without user and password.
 
     >>> shown("rediss://user:secret@example.org:6380/1?ssl_ca_certs=ca.crt")
     'rediss://example.org:6380/1'
@@ -79,9 +79,9 @@ class RedisConnection:
     """A connection to Redis, for any thread.
 
     Args:
-        url: as the ``redis`` package reads it.
-        name: of the service, which all of its keys begin with; replicas of one name share everything.
-        note: is told in a line when Redis is out of reach, why, and when it is there again.
+        url: URL for the ``redis`` package.
+        name: name of the service, which all of its keys begin with; replicas of one name share everything.
+        note: function called with a line when Redis is out of reach, with the reason, and when it is back.
 
     Raises:
         RuleError: it is out of reach, would forget what it must keep, or is beyond loopback without TLS and a password.
@@ -115,47 +115,48 @@ class RedisConnection:
             raise RuleError(rule, got=f"{self._shown}: {problem}", remedy=remedy) from None
 
     def key(self, *parts: str) -> str:
-        """Return the name of a key. All are in one slot of a cluster."""
+        """Return the name of a key. All keys are in one slot of a cluster."""
         return ":".join((f"{{{self._name}}}", *parts))
 
-    def run(self, script: Script, keys: Sequence[str], *given: str | bytes | int) -> Any:
-        """Return what a script returns, as its reader reads it.
+    def run(self, script: Script, keys: Sequence[str], *arguments: str | bytes | int) -> Any:
+        """Run a script, and return its parsed reply.
 
         Args:
-            keys: as :meth:`key` names them.
+            keys: names from :meth:`key`.
 
         Raises:
-            OutOfReach: Redis is, or it has no room, or does not answer as it should; the script may have run.
+            SharedStateUnavailableError: Redis is out of reach, has no room, or gives a malformed answer; the script may
+                have run.
         """
         if script not in self._scripts:
             self._scripts[script] = self._redis.register_script(_COMMON + script.text)
         with self._reached():
-            return script.read(self._scripts[script](keys=[*keys, self.key("form")], args=given))
+            return script.read(self._scripts[script](keys=[*keys, self.key("form")], args=arguments))
 
-    def do(self, command: str, *given: str | bytes | int) -> Any:
-        """Return what one command returns; ``given``: to it, a key first.
+    def do(self, command: str, *arguments: str | bytes | int) -> Any:
+        """Run one command, and return its reply; ``arguments``: a key first.
 
         Raises:
-            OutOfReach: see :meth:`run`.
+            SharedStateUnavailableError: see :meth:`run`.
         """
         with self._reached():
-            return self._redis.execute_command(command, *given)
+            return self._redis.execute_command(command, *arguments)
 
     def reachable(self) -> bool:
-        """Return whether it answers, and has forgotten nothing."""
+        """Return whether Redis answers, and has forgotten nothing."""
         try:
-            kept = self.do("GET", self.key("form"))
+            form = self.do("GET", self.key("form"))
         except SharedStateUnavailableError:
             return False
-        if kept is None:
+        if form is None:
             self._lose(_FORGOTTEN)
-        return kept is not None
+        return form is not None
 
     def number(self) -> int:
         """Return the next number of a line of the audit log, of all replicas.
 
         Raises:
-            OutOfReach: see :meth:`run`.
+            SharedStateUnavailableError: see :meth:`run`.
         """
         return whole(self.do("INCR", self.key("audit")))
 
@@ -182,43 +183,43 @@ class RedisConnection:
 
     def _lose(self, problem: object) -> None:
         with self._lock:
-            known, self._lost = self._lost, True
-        if not known:
+            was_lost, self._lost = self._lost, True
+        if not was_lost:
             self._note(f"{self._shown} is out of reach: {problem}")
             threading.Thread(target=self._find, name="privcirnet redis", daemon=True).start()
 
     def _find(self) -> None:
-        """Look for Redis until it takes what it is told. One that was to keep everything, and has not, is not used."""
-        said = False
+        """Try Redis until it takes writes. One that was to keep everything, and has not, is not used."""
+        warned = False
         while not self._ended.wait(_PAUSE_S):
             with suppress(*self._errors):
-                kept = self._redis.get(self.key("form"))
-                if not kept and self._lasting:
-                    if not said:
+                form = self._redis.get(self.key("form"))
+                if not form and self._lasting:
+                    if not warned:
                         self._note(f"{self._shown} is of no use: {_FORGOTTEN}")
-                    said = True
+                    warned = True
                     continue
                 self._redis.set(self.key("form"), _FORM)
-                self._note(f"{self._shown} is within reach again" + ("" if kept else ", and has forgotten everything"))
+                self._note(f"{self._shown} is within reach again" + ("" if form else ", and has forgotten everything"))
                 self._lost = False
                 return
 
     def _check_protected(self, encrypted: type) -> None:
-        """Raise unless nobody on the way to Redis can read or change what it is told, nor anybody else come in."""
+        """Raise unless traffic to Redis is encrypted and its access authenticated."""
         pool = self._redis.connection_pool
-        given: dict[str, Any] = pool.connection_kwargs
-        if is_loopback(given.get("host", "localhost")):
+        options: dict[str, Any] = pool.connection_kwargs
+        if is_loopback(options.get("host", "localhost")):
             return
-        plain = not issubclass(pool.connection_class, encrypted) or given.get("ssl_cert_reqs") == "none"
-        known = given.get("password") or given.get("ssl_certfile")
-        if plain or not known:
-            lacks = " and ".join(["TLS"] * plain + ["a password"] * (not known))
+        plain = not issubclass(pool.connection_class, encrypted) or options.get("ssl_cert_reqs") == "none"
+        credential = options.get("password") or options.get("ssl_certfile")
+        if plain or not credential:
+            lacks = " and ".join(["TLS"] * plain + ["a password"] * (not credential))
             rule = "Redis beyond loopback must be reached by TLS and with a password"
             remedy = "write rediss://:PASSWORD@HOST:PORT/DB (docs/operations.md)"
             raise RuleError(rule, got=f"{self._shown} without {lacks}", remedy=remedy)
 
     def _check(self, forbidden: type[Exception]) -> None:
-        """Raise unless Redis keeps all it is told; say what it would lose in a power cut."""
+        """Raise unless Redis keeps all writes; note those that it would lose in a power cut."""
         if not self._redis.set(self.key("form"), _FORM, nx=True):
             form = self._redis.get(self.key("form"))
             if form != _FORM.encode():
@@ -241,13 +242,13 @@ class RedisConnection:
             self._note(f"{self._shown} has another appendfsync than always: a power cut may lose the last counts")
 
 
-def whole(value: Any, most: int = 1 << 53) -> int:
-    """Return a number that came back.
+def whole(value: Any, limit: int = 1 << 53) -> int:
+    """Return a number of a reply.
 
     Raises:
-        ValueError: it is none, or not in [-1, most].
+        ValueError: it is none, or not in [-1, limit].
     """
     number = int(value)
-    if not -1 <= number <= most:
+    if not -1 <= number <= limit:
         raise ValueError(f"a number of {number}")
     return number

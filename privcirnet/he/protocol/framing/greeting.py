@@ -1,4 +1,4 @@
-"""What a server tells a client first: a program's public description. It comes from anybody."""
+"""The greeting: a program's public description, which a server sends first. It is untrusted."""
 
 import json
 from typing import cast
@@ -12,8 +12,8 @@ def read_greeting(greeting: bytes, key: PublicKey | None, mode: str) -> object:
     """Return a greeting's plain data; nothing in it is checked but its length, its signature and its mode.
 
     Args:
-        key: with which the description must be signed; None for any.
-        mode: of the program that the client is for: "interactive" or "ckks".
+        key: the key that must have signed the description; None for any.
+        mode: mode of the client's program: "interactive" or "ckks".
     """
     if len(greeting) > limits.MAX_BYTES:
         rule, remedy = f"a greeting must have at most {limits.MAX_BYTES} bytes", "connect to a server"
@@ -25,8 +25,10 @@ def read_greeting(greeting: bytes, key: PublicKey | None, mode: str) -> object:
         raise RuleError("a greeting must be JSON", got=got, remedy=remedy) from None
     if key is not None:
         _check_signature(key, data)
-    if (made := _mode(data) or mode) != mode:
-        raise RuleError(f"the server's program must be {mode}", got=f"mode={made}", remedy=f"give mode={made}")
+    if (server_mode := _mode(data) or mode) != mode:
+        raise RuleError(
+            f"the server's program must be {mode}", got=f"mode={server_mode}", remedy=f"give mode={server_mode}"
+        )
     return data
 
 
@@ -36,7 +38,7 @@ def closed() -> RuleError:
 
 
 def _mode(greeting: object) -> str:
-    """What a greeting is of; "" if it is of nothing that is known."""
+    """Return the mode of a greeting's program; "" if it has no known one."""
     names = cast(dict[str, object], greeting) if isinstance(greeting, dict) else ()
     return "interactive" if "nodes" in names else "ckks" if "format" in names else ""
 
@@ -48,9 +50,9 @@ def _check_signature(key: PublicKey, greeting: object) -> None:
         RuleError: it is not.
     """
     description = dict(cast(dict[str, object], greeting)) if isinstance(greeting, dict) else {}
-    found = description.pop("signature", "")
+    hex_signature = description.pop("signature", "")
     try:
-        signed = bytes.fromhex(found) if isinstance(found, str) else b""
+        signed = bytes.fromhex(hex_signature) if isinstance(hex_signature, str) else b""
     except ValueError:
         signed = b"no signature"
     signature.check_description(key, description, signed)

@@ -1,6 +1,6 @@
-"""How many messages an image takes, and how long they may be.
+"""The number of messages that an image takes, and their largest sizes.
 
-Both parties know it from the public description alone. A length that a peer announces is compared with these before
+Both parties know them from the public description alone. A length that a peer announces is compared with these before
 room is made for it. They bound every engine's messages; the exact lengths are checked where messages are parsed.
 """
 
@@ -23,7 +23,7 @@ from privcirnet.he.protocol.rounds.message_specs import MessageSpec
 from privcirnet.he.protocol.rounds.transfers import refill_trips, setup_trips, takes_transfers
 
 _TOGETHER_BYTES, _CORRELATED_BYTES = 1 << 24, 1 << 27
-"""Of a message about several of them, and of their prepared work while it is made."""
+"""Bytes of a message about several images, and of their prepared work while it is made."""
 _AROUND = 3
 """Messages each way around what an image's preparation exchanges: AGREE, PREPARE, PREPARED."""
 _WORD = 8
@@ -81,8 +81,10 @@ def rotation_key_bytes(program: Program) -> int:
 def max_batch(program: Program) -> int:
     """Return how many images can be prepared at once: what either party has of them in memory stays under a limit."""
     exchanges = exchanges_of(program)
-    most = min(MOST_IMAGES, _CORRELATED_BYTES // (_WORD * max(_kept(exchanges), 1)))
-    return next((count for count in range(most, 1, -1) if max(_ahead(program, exchanges, count)) <= _TOGETHER_BYTES), 1)
+    limit = min(MOST_IMAGES, _CORRELATED_BYTES // (_WORD * max(_kept(exchanges), 1)))
+    return next(
+        (count for count in range(limit, 1, -1) if max(_ahead(program, exchanges, count)) <= _TOGETHER_BYTES), 1
+    )
 
 
 def largest(program: Program) -> MessageSizes:
@@ -91,9 +93,9 @@ def largest(program: Program) -> MessageSizes:
     Seeded ciphertexts, replies and keys may be shorter than the words of the clear-text engine, which count as well.
     """
     parameters, exchanges = program.parameters, exchanges_of(program)
-    each = (_ahead(program, exchanges, count) for count in range(1, max_batch(program) + 1))
+    pairs = (_ahead(program, exchanges, count) for count in range(1, max_batch(program) + 1))
     request, reply = (
-        max(sizes) for sizes in zip(*each, strict=True)
+        max(sizes) for sizes in zip(*pairs, strict=True)
     )  # layers may take more images in fewer ciphertexts
     requests, replies = _images(program)
     numbers = wire.framed_bytes([SERIAL_BYTES * MAX_HELD])
@@ -106,25 +108,25 @@ def largest(program: Program) -> MessageSizes:
 
 
 def _kept(exchanges: Mapping[str, Exchange]) -> int:
-    """Values that a server keeps of an image."""
+    """Return the number of values that a server keeps of an image."""
     return sum(sum(exchange.online.server_keeps.values()) for exchange in exchanges.values())
 
 
 def _ahead(program: Program, exchanges: Mapping[str, Exchange], count: int) -> tuple[int, int]:
-    """Bytes of the longest request and reply with ciphertexts, where so many images are prepared at once."""
+    """Return the bytes of the longest request and reply with ciphertexts to prepare ``count`` images at once."""
     pairs = [pair for bundle in offline_batches(program, exchanges, count) for pair in bundle.trips]
     return _longest(program, [*pairs, *_setup(program, exchanges)])
 
 
 def _setup(program: Program, exchanges: Mapping[str, Exchange]) -> list[tuple[MessageSpec, MessageSpec]]:
-    """The messages with which oblivious transfers begin, if there are any, and with which a first stock is made."""
+    """Return the messages with which oblivious transfers begin, if there are any, and a first stock is made."""
     if not takes_transfers(exchanges):
         return []
     return setup_trips(program.transfers) + (refill_trips(True, True) if program.transfers == "silent" else [])
 
 
 def _longest(program: Program, pairs: Iterable[tuple[MessageSpec, MessageSpec]]) -> tuple[int, int]:
-    """Bytes of the longest request and reply."""
+    """Return the bytes of the longest request and reply."""
     clear = _WORD * program.parameters.ring_degree
     sizes = [max(size, clear) for size in message_bytes(program.parameters, SEAL_SEED_BYTES)]
     framed = [[wire.framed_bytes(turn.sizes(size)) for turn, size in zip(pair, sizes, strict=True)] for pair in pairs]
@@ -133,12 +135,12 @@ def _longest(program: Program, pairs: Iterable[tuple[MessageSpec, MessageSpec]])
 
 
 def _online(program: Program) -> list[list[tuple[MessageSpec, MessageSpec]]]:
-    """What the server asks about a prepared image, and the client answers, by stage."""
+    """Return the server's questions about a prepared image and the client's answers, by stage."""
     return [stage.trips for stage in online_batches(program, exchanges_of(program))]
 
 
 def _images(program: Program) -> tuple[list[int], list[int]]:
-    """Bytes of requests and replies of images."""
+    """Return the bytes of requests and replies of images."""
     t = program.parameters.plain_modulus
     first = wire.framed_bytes([SERIAL_BYTES, packed_size(prod(program.nodes[0].shape), t)])
     asking = [pair for pairs in _online(program) for pair in pairs]

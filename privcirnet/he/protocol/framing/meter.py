@@ -1,4 +1,4 @@
-"""What one party measured, node by node."""
+"""The measurements of one party, node by node."""
 
 import time
 from collections import Counter, defaultdict

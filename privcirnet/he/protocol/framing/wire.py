@@ -26,7 +26,7 @@ PREPARE = 0xFFFE
 ONLINE = 0xFFFD
 """Position of an image's first message where there is prepared work for it, and of the reply that there is none."""
 AGREE = 0xFFFC
-"""Position of the message that says what a client has prepared, and of the reply: of which the server has halves."""
+"""Position of the message that says what a client has prepared, and of the reply: the halves that the server has."""
 PREPARED = 0xFFFB
 """Position of the last messages of offline work: both parties have their halves."""
 TRANSFERS = 0xFFF9
@@ -34,7 +34,7 @@ TRANSFERS = 0xFFF9
 REFILL = 0xFFF8
 """Position of the messages with which more oblivious transfers are made."""
 OFFLINE = 0x8000
-"""Is added to a node's position in a round of offline work. Programs have fewer nodes."""
+"""Added to a node's position in a round of offline work. Programs have fewer nodes."""
 _NAMED = (OUTPUT, PREPARE, ONLINE, AGREE, PREPARED, TRANSFERS, REFILL)
 
 
@@ -42,7 +42,7 @@ def frame(position: int, parts: Sequence[bytes | memoryview]) -> bytes:
     """Return one message.
 
     Args:
-        position: of the node in the program, or :data:`OUTPUT`.
+        position: position of the node in the program, or :data:`OUTPUT`.
 
     >>> unframe(frame(3, [b"ab", b""]), 3)
     [b'ab', b'']
@@ -102,15 +102,15 @@ def unframe(message: Bytes, position: int, count: int | None = None) -> list[Byt
     """Return the parts of a message.
 
     Args:
-        message: of a view the parts are views, too.
-        position: that it must be about.
-        count: of parts that it must have; None for any.
+        message: the whole message; parts of a view are views, too.
+        position: position that the message must be about.
+        count: number of parts that it must have; None for any.
     """
     if len(message) < _HEADER.size:
         raise _refused("a header", f"{len(message)} bytes")
-    magic, found, number = _HEADER.unpack_from(message)
-    if magic != _MAGIC or found != position:
-        raise _refused(f"about step {position}", f"magic {magic!r}, step {found}")
+    magic, actual, number = _HEADER.unpack_from(message)
+    if magic != _MAGIC or actual != position:
+        raise _refused(f"about step {position}", f"magic {magic!r}, step {actual}")
     if count is not None and number != count:
         raise _refused(f"in {count} parts", f"{number}")
     return _split(message, number)

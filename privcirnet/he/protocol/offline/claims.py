@@ -33,8 +33,8 @@ class Claims:
     """The claims on what lies in one folder.
 
     Args:
-        place: of the claims of all folders.
-        folder: of the prepared work.
+        place: folder of the claims of all folders.
+        folder: folder of the prepared work.
         owner: the folder's 32 random bytes, by which it finds its claims.
 
     Raises:

@@ -1,9 +1,9 @@
-"""Correlated randomness: what one party keeps of the work that was done offline for one image, and its bytes.
+"""Correlated randomness: one party's half of the work that was done offline for one image, and its bytes.
 
 Format, little-endian: magic "PCM2", a byte that says whose it is and three zeros, 16 bytes of serial number, the digest
 of the program (32 bytes) and the owner (32 bytes); then all values that the party keeps, in the order of the program, 8
 bytes each: the user waits while they are read, and words need no reading. The program alone says how many there are.
-Whether bytes are those that were written is for the store to say (:mod:`protocol.offline.store_files`).
+The store checks that bytes are those that were written (:mod:`protocol.offline.store_files`).
 """
 
 import hashlib
@@ -29,19 +29,19 @@ from privcirnet.he.system import threads
 _MAGIC, _SIDES = b"PCM2", {"client": b"c\0\0\0", "server": b"s\0\0\0"}
 _COUNT = struct.Struct("<H")
 _HEADER_BYTES = len(_MAGIC) + 4 + SERIAL_BYTES + 2 * DIGEST_BYTES
-"""A multiple of 8: what follows are words."""
+"""Bytes of the header, a multiple of 8: words follow it."""
 _WORD = np.dtype("<u8")
 _AT_ONCE = 1 << 18
-"""Values that a thread checks at a time."""
+"""Number of values that a thread checks at a time."""
 
 
 @dataclass
 class CorrelatedRandomness:
-    """One party's, for one image.
+    """The correlated randomness of one party for one image.
 
     Attributes:
-        serial: its number, the same on both sides.
-        kept: by node, see :mod:`protocol.rounds.online_phase`. Of the client's input node, its share of the image.
+        serial: serial number, the same on both sides.
+        kept: arrays by node, see :mod:`protocol.rounds.online_phase`; for the client's input node, its image share.
     """
 
     serial: bytes
@@ -49,23 +49,23 @@ class CorrelatedRandomness:
     _spent: set[str] = field(default_factory=set[str], repr=False)
 
     def spend(self, node: str, but: str = "") -> None:
-        """Overwrite a node's with zeros while a cache still has it: it was used."""
+        """Overwrite a node's arrays with zeros while a cache still has them: they were used."""
         wipe(values for name, values in self.kept[node].items() if name != but)
         self._spent.add(node)
 
     def wipe(self, but: str = "") -> None:
-        """Overwrite with zeros what was not spent."""
+        """Overwrite the arrays that were not spent with zeros."""
         for node in self.kept.keys() - self._spent:
             self.spend(node, but)
 
 
 @dataclass(frozen=True)
 class CorrelationFormat:
-    """What prepared work of one party looks like, and what it belongs to.
+    """The format of one party's prepared work, and its binding.
 
     Attributes:
         side: "client" or "server".
-        program: the party's; the server's has weights, which its digest covers.
+        program: the party's program; the server's has weights, which its digest covers.
         owner: 32 bytes that stand for the client that the correlated randomness is shared with.
     """
 
@@ -75,7 +75,7 @@ class CorrelationFormat:
 
     @cached_property
     def sizes(self) -> dict[str, Mapping[str, int]]:
-        """How many values are kept, by node and name."""
+        """The number of values that are kept, by node and name."""
         online = {name: exchange.online for name, exchange in exchanges_of(self.program).items()}
         if self.side == "server":
             return {name: part.server_keeps for name, part in online.items()}
@@ -87,7 +87,7 @@ class CorrelationFormat:
 
     @property
     def values(self) -> int:
-        """How many values are kept."""
+        """The number of values that are kept."""
         return sum(sum(names.values()) for names in self.sizes.values())
 
     @property
@@ -107,7 +107,7 @@ class CorrelationFormat:
         """Return the prepared work of :meth:`write`.
 
         Args:
-            data: from a store. The arrays of the result are parts of it where it can be written.
+            data: bytes from a store. The arrays of the result are views of them where they can be written.
         """
         if len(data) != self.length:
             raise _unfit("have the program's length", f"{len(data)} bytes where {self.length} are due")
@@ -115,18 +115,18 @@ class CorrelationFormat:
             raise _unfit("be of this program, client, party and number", "prepared work of another")
         writable = data if isinstance(data, bytearray) else bytearray(data)
         flat = np.frombuffer(writable, _WORD, offset=_HEADER_BYTES)
-        kept, start, residues = dict[str, Kept](), 0, list[Residues]()
+        correlations, start, residues = dict[str, Kept](), 0, list[Residues]()
         for node, names in self.sizes.items():
             arrays = dict[str, Residues]()
             for name, size in names.items():
                 arrays[name], start = flat[start : start + size], start + size
                 if name != PLANES:
                     residues += [arrays[name][part.start : part.stop] for part in threads.ranges(size, _AT_ONCE)]
-            kept[node] = arrays
+            correlations[node] = arrays
         largest = threads.each(lambda part: part.max(), residues)
         if max(largest, default=0) >= self.program.parameters.plain_modulus:
             raise _unfit("hold residues", "a value that is none")
-        return CorrelatedRandomness(serial, kept)
+        return CorrelatedRandomness(serial, correlations)
 
     def _header(self, serial: bytes) -> bytes:
         return _MAGIC + _SIDES[self.side] + serial + self.digest + self.owner
@@ -155,16 +155,16 @@ def split(part: bytes) -> list[bytes]:
 
 
 def write_count(count: int) -> bytes:
-    """Return how many images are to be prepared at once, as a part of a message."""
+    """Return the number of images to prepare at once, as a part of a message."""
     return _COUNT.pack(count)
 
 
-def read_count(message: bytes, most: int) -> int:
-    """Return how many images a client asks to prepare at once; ``most``: that it may ask for."""
+def read_count(message: bytes, limit: int) -> int:
+    """Return the number of images that a client asks to prepare at once; ``limit``: the most it may ask for."""
     (part,) = wire.unframe(message, wire.PREPARE, 1)
     count = _COUNT.unpack(part)[0] if len(part) == _COUNT.size else 0
-    if not 1 <= count <= most:
-        rule = f"a client must ask for 1 to {most} preparations at once"
+    if not 1 <= count <= limit:
+        rule = f"a client must ask for 1 to {limit} preparations at once"
         raise RuleError(rule, got=f"{part[: _COUNT.size].hex()} in {len(part)} bytes", remedy="use the same version")
     return count
 

@@ -1,6 +1,6 @@
-"""What prepared work there is: of one process, or of all that share an inventory.
+"""The inventory of prepared work: of one process, or of all that share it.
 
-Whoever takes an entry out has the prepared work, and nobody else ever: that is the claim without which no body is used,
+Whoever takes an entry out has the prepared work, and nobody else ever has it: this claim is needed to use a body,
 so a copied file is of no use to anybody.
 """
 
@@ -20,7 +20,7 @@ class Item(NamedTuple):
 
     Attributes:
         size: bytes of the body.
-        since: when it was made, in seconds since 1970.
+        since: time when it was made, in seconds since 1970.
         here: whether this process can reach the body; it may lie in another one's memory.
     """
 
@@ -31,26 +31,26 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class Room:
-    """How much prepared work is kept.
+    """The limits on prepared work that is kept.
 
     Attributes:
-        limit: bytes of what is here; None for any number.
-        most: inferences of one peer, wherever they are; None for any number.
+        limit: most bytes of the bodies that are here; None for any number.
+        most: most inferences of one peer, wherever they are; None for any number.
     """
 
     limit: int | None = None
     most: int | None = None
 
-    def check(self, label: Label, size: int, known: bool, used: int, count: int) -> None:
+    def check(self, label: Label, size: int, exists: bool, used: int, count: int) -> None:
         """Raise unless an entry may be added.
 
         Args:
-            size: its bytes.
-            known: whether there is such an entry.
-            used: bytes of what is here.
-            count: inferences of its peer.
+            size: bytes of the entry.
+            exists: whether there is such an entry.
+            used: bytes of the bodies that are here.
+            count: number of inferences of its peer.
         """
-        if known:
+        if exists:
             rule, remedy = "prepared work must have a serial of its own", "prepare again"
             raise RuleError(rule, got=label.serial.hex(), remedy=remedy)
         if self.limit is not None and used + size > self.limit:
@@ -62,11 +62,11 @@ class Room:
 
 
 class Inventory(Protocol):
-    """What prepared work there is."""
+    """The inventory of prepared work."""
 
     @property
     def size(self) -> int:
-        """Bytes of what is here."""
+        """Bytes of the bodies that are here."""
         ...
 
     def add(self, label: Label, size: int, room: Room) -> None:
@@ -82,15 +82,15 @@ class Inventory(Protocol):
         ...
 
     def of(self, peer: bytes) -> dict[Label, Item]:
-        """Return what is prepared with a peer, oldest first; ``peer``: digest of its name."""
+        """Return the entries of a peer, oldest first; ``peer``: digest of its name."""
         ...
 
     def here(self, older: float = 0.0) -> list[Label]:
-        """Return whose bodies are here, oldest first; ``older``: than so many seconds."""
+        """Return the labels of bodies that are here, oldest first; ``older``: least age in seconds."""
         ...
 
     def close(self) -> None:
-        """End the use. What would be lost with this process is taken out."""
+        """End the use. Entries that would be lost with this process are taken out."""
         ...
 
 
@@ -98,15 +98,15 @@ class LocalInventory:
     """The inventory of one process. A copy of the process (fork) begins without any.
 
     Args:
-        clock: seconds since 1970.
-        found: what is there from the start.
-        claims: without which nothing of a folder is used; None where nothing outlives this process.
+        clock: clock in seconds since 1970.
+        entries: prepared work that is there from the start.
+        claims: claims that the use of a folder's files needs; None where nothing outlives this process.
     """
 
-    def __init__(self, clock: Callable[[], float], found: Iterable[Found] = (), claims: Claims | None = None) -> None:
+    def __init__(self, clock: Callable[[], float], entries: Iterable[Found] = (), claims: Claims | None = None) -> None:
         self._clock, self._lock, self._process, self._claims = clock, threading.Lock(), Process(), claims
-        ordered = sorted(found, key=lambda one: one.since)
-        self._items = {one.label: Item(one.size, one.since) for one in ordered}
+        ordered = sorted(entries, key=lambda one: one.since)
+        self._items = {entry.label: Item(entry.size, entry.since) for entry in ordered}
 
     @property
     def size(self) -> int:
@@ -118,7 +118,7 @@ class LocalInventory:
             self._claims.add(label)
         try:
             with self._held():
-                count = sum(other.peer == label.peer for other in self._items)
+                count = sum(entry.peer == label.peer for entry in self._items)
                 room.check(label, size, label in self._items, self._used(), count)
                 self._items[label] = Item(size, self._clock())
         except BaseException:
@@ -128,8 +128,8 @@ class LocalInventory:
 
     def claim(self, label: Label) -> bool:
         with self._held():
-            known = self._items.pop(label, None) is not None
-        return known and (self._claims is None or self._claims.remove(label))
+            present = self._items.pop(label, None) is not None
+        return present and (self._claims is None or self._claims.remove(label))
 
     def of(self, peer: bytes) -> dict[Label, Item]:
         with self._held():
@@ -150,7 +150,7 @@ class LocalInventory:
         return sum(item.size for item in self._items.values())
 
     def _held(self) -> threading.Lock:
-        """The lock of what is kept; of a copy of the process another one, and nothing is kept."""
+        """Return the lock of the entries; a copy of the process (fork) gets another one, and no entries."""
         if self._process.changed():
             self._lock, self._items = threading.Lock(), {}
         return self._lock

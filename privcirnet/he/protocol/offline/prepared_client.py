@@ -36,16 +36,16 @@ if TYPE_CHECKING:  # it loads the kernels
 
 
 class Walk(dict[str, Residues]):
-    """The client's share of every node; those that follow from others are computed when they are asked for.
+    """The client's share of every node; derived shares are computed on first use.
 
     Args:
         program: with or without weights.
     """
 
-    def __init__(self, program: Program, kept: Mapping[str, Kept]) -> None:
+    def __init__(self, program: Program, correlations: Mapping[str, Kept]) -> None:
         self._program = program
         self._nodes = {node.name: node for node in program.nodes}
-        super().__init__({n: arrays[SHARE].reshape(self._nodes[n].shape) for n, arrays in kept.items()})
+        super().__init__({n: arrays[SHARE].reshape(self._nodes[n].shape) for n, arrays in correlations.items()})
 
     def __missing__(self, name: str) -> Residues:
         node = self._nodes[name]
@@ -59,11 +59,11 @@ class Walk(dict[str, Residues]):
 
 @dataclass
 class PreparedClient:
-    """One client's.
+    """The prepared inferences of one client.
 
     Args:
         program: with or without weights.
-        exchanges: by node.
+        exchanges: exchanges by node.
     """
 
     program: Program
@@ -82,7 +82,7 @@ class PreparedClient:
         return self.program.parameters.plain_modulus
 
     def agree(self) -> Generator[bytes, bytes, None]:
-        """Drop what the server has no half of. No other prepared work is used: a store from a backup has what was used.
+        """Drop prepared work of which the server has no half. A store from a backup has work that was used.
 
         Yields:
             one request for the server; the generator is sent the reply.
@@ -106,7 +106,7 @@ class PreparedClient:
         """Prepare some images, all of them at once.
 
         Args:
-            count: of images, at most what :func:`message_sizes.max_batch` allows.
+            count: number of images, at most what :func:`message_sizes.max_batch` allows.
 
         Yields:
             requests for the server; the generator is sent the reply to each.
@@ -120,8 +120,8 @@ class PreparedClient:
         if len(serials) != count or len({*serials} - {*self.store.serials()}) != count:
             got = f"{len(serials)} numbers for {count} images, not all of them new"
             raise RuleError("prepared work must have a number of its own", got=got, remedy="do not use this server")
-        kept: list[dict[str, Kept]] = [self._chosen() for _ in serials]
-        walks = [Walk(self.program, arrays) for arrays in kept]
+        correlations: list[dict[str, Kept]] = [self._chosen() for _ in serials]
+        walks = [Walk(self.program, arrays) for arrays in correlations]
         done = list[list[list[Kept]]]()
         try:
             if transfers is None and takes_transfers(self.exchanges):
@@ -131,13 +131,13 @@ class PreparedClient:
                 position, measured = wire.OFFLINE + bundle.position, partial(self.preparation.time, *exchanges)
                 for piece in bundle.pieces:
                     yield from more(transfers, piece)
-                    side = self._side(bundle.nodes, piece, kept, walks, engine, transfers)
+                    side = self._side(bundle.nodes, piece, correlations, walks, engine, transfers)
                     done.append((yield from run_initiator(side, position, piece.trips, measured)))
-                keep(kept, exchanges, done)
-                for arrays, walk in zip(kept, walks, strict=True):
+                keep(correlations, exchanges, done)
+                for arrays, walk in zip(correlations, walks, strict=True):
                     walk.update({node.name: arrays[node.name][SHARE].reshape(node.shape) for node in bundle.nodes})
             self._unconfirmed = {*serials}  # until the server has its halves
-            for serial, arrays in zip(serials, kept, strict=True):
+            for serial, arrays in zip(serials, correlations, strict=True):
                 self.store.put(serial, self.form.write(CorrelatedRandomness(serial, arrays)))
             wire.unframe((yield wire.frame(wire.PREPARED, [correlated.join(serials)])), wire.PREPARED, 0)
             self._agreed.update(serials)
@@ -149,13 +149,13 @@ class PreparedClient:
         finally:
             self._unconfirmed = set()
             wipe(arrays_of(done))
-            for serial, arrays, walk in zip(serials, kept, walks, strict=True):
+            for serial, arrays, walk in zip(serials, correlations, walks, strict=True):
                 wipe(walk.values())
                 CorrelatedRandomness(serial, arrays).wipe()
 
     @property
     def unknown(self) -> bool:
-        """Whether there is prepared work, and none of which the server is known to have the other half."""
+        """True if there is prepared work, and none whose other half the server is known to have."""
         mine = self.ready
         return bool(mine) and self._agreed.isdisjoint(mine)
 
@@ -177,18 +177,18 @@ class PreparedClient:
         return None
 
     def infer(
-        self, correlated: CorrelatedRandomness, image: Values, held: Walk
+        self, correlated: CorrelatedRandomness, image: Values, walk: Walk
     ) -> Generator[bytes, bytes, bytes | None]:
         """Run the program on an image.
 
         Args:
-            correlated: of :meth:`take`; its secrets are zeroed in the end, but for the shares in ``held``.
+            correlated: result of :meth:`take`; its secrets are zeroed in the end, but for the shares in ``walk``.
 
         Yields:
             requests for the server; the generator is sent the reply to each.
 
         Returns:
-            what the server hands out of the result; None if it has no other half, and saw nothing of the image.
+            the server's part of the result; None if it has no other half, and saw nothing of the image.
 
         Raises:
             RuleError: a reply is not what the protocol expects.
@@ -196,8 +196,8 @@ class PreparedClient:
         source = self.program.nodes[0]
         try:
             with self.meter.time(source.name):
-                others = modular.subtract(modular.residues(image, self._t), held[source.name], self._t)
-                request = wire.frame(wire.ONLINE, [correlated.serial, pack(others, self._t)])
+                server_share = modular.subtract(modular.residues(image, self._t), walk[source.name], self._t)
+                request = wire.frame(wire.ONLINE, [correlated.serial, pack(server_share, self._t)])
             reply = yield request
             if wire.begins(reply) == wire.ONLINE:
                 wire.unframe(reply, wire.ONLINE, 0)
@@ -206,59 +206,59 @@ class PreparedClient:
             for stage in self._stages:
                 names = [node.name for node in stage.nodes]
                 if names:
-                    sides = [self._answers(node, correlated, held) for node in stage.nodes]
+                    sides = [self._answers(node, correlated, walk) for node in stage.nodes]
                     side, measured = answering_together(sides, stage.each), partial(self.meter.time, *names)
                     _, reply = yield from run_responder(
                         side, reply, stage.positions[0], stage.trips, measured, memoryview
                     )
             return wire.unframe(reply, wire.OUTPUT, 1)[0]
         except BaseException:
-            wipe(held.values())
+            wipe(walk.values())
             raise
         finally:
             correlated.wipe(SHARE)
 
     def _chosen(self) -> dict[str, Kept]:
-        """The client's random shares for one image: of the input, and of every result that is its own choice."""
-        source, *others = self.program.nodes
-        chosen = [n for n in others if n.name in self.exchanges and self.exchanges[n.name].online.chosen]
-        return {node.name: {SHARE: sampling.uniform((prod(node.shape),), self._t)} for node in (source, *chosen)}
+        """Return the client's random shares for one image: of the input, and of every result that it chooses."""
+        source, *nodes = self.program.nodes
+        random_nodes = [n for n in nodes if n.name in self.exchanges and self.exchanges[n.name].online.chosen]
+        return {node.name: {SHARE: sampling.uniform((prod(node.shape),), self._t)} for node in (source, *random_nodes)}
 
     def _side(
         self,
         nodes: Sequence[Node],
-        together: BatchedExchange,
-        kept: Sequence[Mapping[str, Kept]],
+        batch: BatchedExchange,
+        correlations: Sequence[Mapping[str, Kept]],
         walks: Sequence[Walk],
         engine: Callable[[], ClientEngine],
         transfers: "OtSession | None",
     ) -> PartyCoroutine[list[list[Kept]]]:
-        """The exchanges of some nodes, and what is kept of each for each image; ``kept``: before."""
-        arguments = [[np.stack(one) for one in zip(*(walk.of(node) for walk in walks), strict=True)] for node in nodes]
-        asked = [[*map(shares.present, own)] for own in together.shares(arguments)]
+        """Run the exchanges of some nodes; return each node's correlations by image. ``correlations``: earlier ones."""
+        arguments = [[np.stack(arg) for arg in zip(*(walk.of(node) for walk in walks), strict=True)] for node in nodes]
+        part_shares = [[*map(shares.present, inputs)] for inputs in batch.shares(arguments)]
 
         def keeps(node: Node, online: OnlinePhase, arrays: Mapping[str, Kept], result: Residues) -> Kept:
             share = arrays[node.name][SHARE] if online.chosen else result.reshape(-1)
             return online.keep_client(share, result.reshape(-1), self._t)
 
         try:
-            found = together.results((yield from together.client(asked, engine(), transfers)))
-            each = zip(nodes, together.exchanges, found, strict=True)
+            node_results = batch.results((yield from batch.client(part_shares, engine(), transfers)))
+            by_node = zip(nodes, batch.exchanges, node_results, strict=True)
             return [
-                [keeps(node, exchange.online, *one) for one in zip(kept, results, strict=True)]
-                for node, exchange, results in each
+                [keeps(node, exchange.online, *pair) for pair in zip(correlations, results, strict=True)]
+                for node, exchange, results in by_node
             ]
         finally:
-            wipe(share for one in [*arguments, *asked] for share in one)
+            wipe(share for inputs in [*arguments, *part_shares] for share in inputs)
 
     @cached_property
     def _stages(self) -> list[OnlineBatch]:
         return online_batches(self.program, self.exchanges)
 
-    def _answers(self, node: Node, correlated: CorrelatedRandomness, held: Walk) -> PartyCoroutine[None]:
-        """The client's turns of a node, with what was kept of it, which they use up."""
-        arguments, kept = held.of(node), correlated.kept[node.name]
-        yield from self.exchanges[node.name].online.client(kept, arguments, self._t)
+    def _answers(self, node: Node, correlated: CorrelatedRandomness, walk: Walk) -> PartyCoroutine[None]:
+        """Take the client's turns of a node with its correlation, which they use up."""
+        arguments, correlation = walk.of(node), correlated.kept[node.name]
+        yield from self.exchanges[node.name].online.client(correlation, arguments, self._t)
         correlated.spend(node.name, SHARE)
 
     def _drop(self, serial: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The server's side of prepared inference: offline work, and the image with what was kept of it."""
+"""The server's side of prepared inference: offline work, and the image with its correlations."""
 
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -43,21 +43,21 @@ if TYPE_CHECKING:  # it loads the kernels
     from privcirnet.he.mpc.ot.session import OtSession
 
 Phase = Generator[bytes, bytes, bytes]
-"""Yields replies, is sent the requests after the first, returns the last reply."""
+"""A generator that yields replies, is sent the requests after the first, and returns the last reply."""
 
 
 @dataclass
 class PreparedServer:
-    """One session's.
+    """The prepared inferences of one session.
 
     Args:
-        rounds: by node, see :class:`protocol.parties.server.Server`.
-        layers: returns the linear layers in clear by node.
-        stacks: returns what the server holds for stacks of images by node.
-        stages: of :func:`protocol.rounds.waves.online_batches`.
+        rounds: rounds by node, see :class:`protocol.parties.server.Server`.
+        layers: function that returns the linear layers in clear by node.
+        stacks: function that returns the prepared nodes for stacks of images by node.
+        stages: result of :func:`protocol.rounds.message_batches.online_batches`.
 
     Attributes:
-        dropped: why correlated randomness could not be used, in words.
+        dropped: reasons why correlated randomness could not be used, in words.
     """
 
     program: Program
@@ -78,11 +78,11 @@ class PreparedServer:
 
     @cached_property
     def most(self) -> int:
-        """Images that may be prepared at once."""
+        """The most images that may be prepared at once."""
         return message_sizes.max_batch(self.program)
 
     def agree(self, message: bytes) -> bytes:
-        """Drop what the client has no half of, and return the reply: what is left.
+        """Drop prepared work of which the client has no half, and return the reply.
 
         Returns:
             the serial numbers that are left.
@@ -111,7 +111,10 @@ class PreparedServer:
         self.layers()  # made now: nobody waits
         if count > 1:
             self.stacks()
-        serials, kept = [os.urandom(SERIAL_BYTES) for _ in range(count)], [dict[str, Kept]() for _ in range(count)]
+        serials, correlations = (
+            [os.urandom(SERIAL_BYTES) for _ in range(count)],
+            [dict[str, Kept]() for _ in range(count)],
+        )
         done = list[list[list[Kept]]]()
         try:
             message = yield wire.frame(wire.PREPARE, [correlated.join(serials)])
@@ -124,29 +127,34 @@ class PreparedServer:
                 for piece in bundle.pieces:
                     message = yield from answer_more(transfers, piece, message)
                     side = self._side(names, piece, engine, keys, transfers)
-                    found, message = yield from run_responder(
+                    result, message = yield from run_responder(
                         side, message, wire.OFFLINE + bundle.position, piece.trips
                     )
-                    done.append(found)
-                keep(kept, {name: exchanges[name] for name in names}, done)
+                    done.append(result)
+                keep(correlations, {name: exchanges[name] for name in names}, done)
             if wire.unframe(message, wire.PREPARED, 1) != [correlated.join(serials)]:
                 raise RuleError("prepared work must keep its number", got="another", remedy="prepare again")
-            halves = zip(serials, kept, strict=True)
-            put_all(self.store, ((one, self.form.write(CorrelatedRandomness(one, arrays))) for one, arrays in halves))
+            halves = zip(serials, correlations, strict=True)
+            put_all(
+                self.store,
+                ((serial, self.form.write(CorrelatedRandomness(serial, arrays))) for serial, arrays in halves),
+            )
             self._transfers = transfers
         finally:
             wipe(arrays_of(done))
-            for serial, arrays in zip(serials, kept, strict=True):
+            for serial, arrays in zip(serials, correlations, strict=True):
                 CorrelatedRandomness(serial, arrays).wipe()
         return wire.frame(wire.PREPARED, [])
 
-    def online(self, message: bytes, held: dict[str, Residues | None], last_uses: Mapping[str, Sequence[str]]) -> Phase:
+    def online(
+        self, message: bytes, node_shares: dict[str, Residues | None], last_uses: Mapping[str, Sequence[str]]
+    ) -> Phase:
         """Run the program on an image.
 
         Args:
             message: the first request: the serial number, and the server's share of the image.
-            held: is given the server's share of every node.
-            last_uses: after which node which shares are zeroed, see :func:`protocol.rounds.zeroing.last_uses`.
+            node_shares: the server's share of every node; filled here.
+            last_uses: shares to zero after each node, see :func:`protocol.rounds.zeroing.last_uses`.
 
         Yields:
             replies; the generator is sent the request after each.
@@ -160,18 +168,18 @@ class PreparedServer:
             return wire.frame(wire.ONLINE, [])
         try:
             source = self.program.nodes[0]
-            held[source.name] = unpack(packed, source.shape, self._t)
+            node_shares[source.name] = unpack(packed, source.shape, self._t)
             for stage in self.stages:
                 for node in stage.before:
                     if node.name in self.rounds:
                         with self.meter.time(node.name):
-                            held[node.name] = end(self._side_of(node, correlated, held))
+                            node_shares[node.name] = end(self._side_of(node, correlated, node_shares))
                         correlated.spend(node.name)
                     elif node is not source:
-                        held[node.name] = shares.local_server(self.program, node, held)
-                    zeroing.forget(held, last_uses.get(node.name, ()))
-                yield from self._together(stage, correlated, held, last_uses)
-            share = shares.present(held[self.program.output.name])
+                        node_shares[node.name] = shares.local_server(self.program, node, node_shares)
+                    zeroing.forget(node_shares, last_uses.get(node.name, ()))
+                yield from self._together(stage, correlated, node_shares, last_uses)
+            share = shares.present(node_shares[self.program.output.name])
         finally:
             correlated.wipe()
         return answer.reveal_output(self.program, share)
@@ -179,12 +187,12 @@ class PreparedServer:
     def _side(
         self,
         names: Sequence[str],
-        together: BatchedExchange,
+        batch: BatchedExchange,
         engine: ServerEngine,
         keys: EvaluationKeys,
         transfers: "OtSession | None",
     ) -> PartyCoroutine[list[list[Kept]]]:
-        """The exchanges of some nodes, and what is kept of each for each image."""
+        """Run the exchanges of some nodes, and return each node's correlations by image."""
 
         @contextmanager
         def measured(part: Part) -> Generator[None]:
@@ -192,47 +200,50 @@ class PreparedServer:
             with self.preparation.time(*who), self.preparation.count(who[0], engine.counts):
                 yield
 
-        def held(part: Part) -> PreparedNode:
+        def prepared_for(part: Part) -> PreparedNode:
             name = names[part.members[0]]
             return self.stacks()[name] if isinstance(part.exchange, StackedExchange) else self.rounds[name][1]
 
-        onlines = [exchange.online for exchange in together.exchanges]
-        drawn = [[online.offline_shares(self._t) for _ in range(together.count)] for online in onlines]
-        offline_shares = together.shares([[_stacked(one) for one in zip(*images, strict=True)] for images in drawn])
+        onlines = [exchange.online for exchange in batch.exchanges]
+        drawn = [[online.offline_shares(self._t) for _ in range(batch.count)] for online in onlines]
+        offline_shares = batch.shares([[_stacked(arg) for arg in zip(*images, strict=True)] for images in drawn])
         try:
-            each = [held(part) for part in together.parts]
-            own = yield from together.server(each, offline_shares, engine, keys, measured, transfers)
+            prepared = [prepared_for(part) for part in batch.parts]
+            part_results = yield from batch.server(prepared, offline_shares, engine, keys, measured, transfers)
             return [
-                [online.keep_server(one, result, self._t) for one, result in zip(images, results, strict=True)]
-                for online, images, results in zip(onlines, drawn, together.results(own), strict=True)
+                [online.keep_server(image, result, self._t) for image, result in zip(images, results, strict=True)]
+                for online, images, results in zip(onlines, drawn, batch.results(part_results), strict=True)
             ]
         finally:
-            wipe(share for images in drawn for one in images for share in one)
-            wipe(share for one in offline_shares for share in one)
+            wipe(share for images in drawn for image in images for share in image)
+            wipe(share for inputs in offline_shares for share in inputs)
 
     def _together(
         self,
         stage: OnlineBatch,
         correlated: CorrelatedRandomness,
-        held: dict[str, Residues | None],
+        node_shares: dict[str, Residues | None],
         last_uses: Mapping[str, Sequence[str]],
     ) -> Generator[bytes, bytes, None]:
-        """Take the turns of a stage, of which the server's shares of the results are held."""
+        """Take the turns of a stage, and add the server's shares of its results to ``node_shares``."""
         names = [node.name for node in stage.nodes]
         if names:
-            side = asking_together([self._side_of(node, correlated, held) for node in stage.nodes], stage.each)
+            side = asking_together([self._side_of(node, correlated, node_shares) for node in stage.nodes], stage.each)
             measured = partial(self.meter.time, *names)
-            found = yield from run_initiator(side, stage.positions[0], stage.trips, measured, memoryview)
-            held |= zip(names, found, strict=True)
+            results = yield from run_initiator(side, stage.positions[0], stage.trips, measured, memoryview)
+            node_shares |= zip(names, results, strict=True)
         for name in names:
             correlated.spend(name)
-            zeroing.forget(held, last_uses.get(name, ()))
+            zeroing.forget(node_shares, last_uses.get(name, ()))
 
     def _side_of(
-        self, node: Node, correlated: CorrelatedRandomness, held: Mapping[str, Residues | None]
+        self, node: Node, correlated: CorrelatedRandomness, node_shares: Mapping[str, Residues | None]
     ) -> PartyCoroutine[Residues]:
-        """The server's turns of a node with an image, if it has any, and its share of the result."""
-        arguments, online = [shares.present(held[name]) for name in node.inputs], self.rounds[node.name][0].online
+        """Take the server's turns of a node with an image, if it has any, and return its share of the result."""
+        arguments, online = (
+            [shares.present(node_shares[name]) for name in node.inputs],
+            self.rounds[node.name][0].online,
+        )
         return online.server(self.layers().get(node.name), correlated.kept[node.name], arguments, self._t)
 
     def _taken(self, serial: bytes) -> CorrelatedRandomness | None:
@@ -244,6 +255,6 @@ class PreparedServer:
 
 
 def _stacked(shares: Sequence[Residues | None]) -> Residues | None:
-    """Those of several images, (images, ...); None for zeros."""
-    found = [share for share in shares if share is not None]
-    return np.stack(found) if found else None
+    """Return the shares of several images as one array, (images, ...); None for zeros."""
+    nonzero = [share for share in shares if share is not None]
+    return np.stack(nonzero) if nonzero else None

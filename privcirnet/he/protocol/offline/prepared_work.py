@@ -1,4 +1,4 @@
-"""Where prepared work waits for its image: in memory or in a folder, used once, bound to its owner."""
+"""Stores in which prepared work waits for its image: in memory or in a folder, used once, bound to its owner."""
 
 import secrets
 import time
@@ -25,12 +25,12 @@ class PreparedWork:
     """Correlated randomness of all owners, within one limit. A copy of the process (fork) begins without any.
 
     Args:
-        folder: for files; None: in memory, forgotten at the end.
-        limit: bytes in all; None for any number. What does not fit is refused: nobody loses any to others.
-        days: after which correlated randomness is dropped; None for never.
-        note: is told in a line what was removed unused, and why.
-        clock: seconds since 1970.
-        inventory: that several processes share, and may share the folder then; None: one of this process's own.
+        folder: folder for files; None: in memory, forgotten at the end.
+        limit: most bytes in all; None for any number. Work that does not fit is refused: nobody loses any to others.
+        days: age at which correlated randomness is dropped; None for never.
+        note: function called with a line about work that was removed unused, and the reason.
+        clock: clock in seconds since 1970.
+        inventory: inventory that several processes share, and may share the folder then; None: one of this process.
         claims: folder of the claims on what is in ``folder``, outside of it; None: in the user's state folder.
 
     Raises:
@@ -64,8 +64,8 @@ class PreparedWork:
     def _claimed(
         self, files: StoreFiles, folder: Path, place: Path | None, clock: Callable[[], float]
     ) -> LocalInventory:
-        """The inventory of what there are claims on; nothing else stays in the folder."""
-        claims, every = None, {one.label: one for one in files.found()}
+        """Return the inventory of files with claims; others are removed from the folder."""
+        claims, every = None, {file.label: file for file in files.found()}
         try:
             claims = Claims(place or usual_place(), folder, self.owner)
         except RuleError as error:
@@ -94,54 +94,54 @@ class PreparedWork:
         return self._owner
 
     def close(self) -> None:
-        """Let another process have the folder. Nothing is kept or taken afterwards."""
+        """Release the folder for another process. Nothing is kept or taken afterwards."""
         self._inventory.close()
         self._bodies.clear()
         if self._files is not None:
             self._files.close()
 
-    def of(self, binding: Binding, most: Callable[[], int | None] = lambda: None) -> "BoundStore":
-        """Return the store of one owner; ``most``: inferences that may be prepared with its peer, None for any."""
-        return BoundStore(self, binding, most)
+    def of(self, binding: Binding, limit: Callable[[], int | None] = lambda: None) -> "BoundStore":
+        """Return the store of one owner; ``limit``: most inferences prepared with its peer, None for any number."""
+        return BoundStore(self, binding, limit)
 
     def fits(self, size: int) -> bool:
-        """Return whether there is room for more; ``size``: bytes of all of it."""
+        """Return whether ``size`` more bytes fit."""
         self.expire()
         return self._limit is None or self.size + size <= self._limit
 
     @property
     def limit(self) -> int | None:
-        """Bytes of all prepared work, at most; None for any number."""
+        """The most bytes of all prepared work; None for any number."""
         return self._limit
 
     def count(self, peer: str) -> int:
-        """Return how many inferences are prepared with a peer."""
+        """Return the number of inferences that are prepared with a peer."""
         self.expire()
         return len(self._inventory.of(digest_of(peer)))
 
     def expire(self) -> None:
-        """Drop what is too old."""
+        """Drop prepared work that is too old."""
         if self._days is not None:
             self._drop_all(self._inventory.here(self._days * _DAY_S), f"older than {self._days:g} days")
 
     def retain(self, programs: Collection[bytes], peer: str | None = None) -> int:
-        """Return of how many inferences prepared work was dropped: that of other programs, of one peer or of all."""
+        """Drop the prepared work of other programs, of one peer or of all, and return its number of inferences."""
         digest = None if peer is None else digest_of(peer)
-        others = [of for of in self._inventory.here() if of.program not in programs and digest in (None, of.peer)]
-        return self._drop_all(others, "of another program")
+        stale = [of for of in self._inventory.here() if of.program not in programs and digest in (None, of.peer)]
+        return self._drop_all(stale, "of another program")
 
-    def make_room(self, binding: Binding, most: int, more: int = 1) -> None:
+    def make_room(self, binding: Binding, limit: int, more: int = 1) -> None:
         """Drop a peer's oldest prepared work that its owner has left behind, to make room.
 
-        That is of other owners, of a client that began anew, or in the memory of a process that the owner has left.
+        It belongs to other owners, to a client that began anew, or lies in a process that the owner has left.
 
         Args:
-            most: inferences that may be prepared with the peer.
+            limit: most inferences that may be prepared with the peer.
         """
         self.expire()
         items = self._inventory.of(digest_of(binding.peer))
-        others = [label for label, item in items.items() if label.owner != binding.owner or not item.here]
-        self._drop_all(others[: max(len(items) + more - most, 0)], "left behind by its owner")
+        stale = [label for label, item in items.items() if label.owner != binding.owner or not item.here]
+        self._drop_all(stale[: max(len(items) + more - limit, 0)], "left behind by its owner")
 
     def _drop_all(self, labels: Collection[Label], why: str) -> int:
         for label in labels:
@@ -150,14 +150,14 @@ class PreparedWork:
             self._note(f"prepared work of {len(labels)} inferences was removed unused: {why}")
         return len(labels)
 
-    def put(self, label: Label, data: bytes | bytearray, most: int | None = None) -> None:
+    def put(self, label: Label, data: bytes | bytearray, limit: int | None = None) -> None:
         """Keep prepared work: :meth:`PreparedStore.put`.
 
         Args:
-            most: inferences that may be prepared with its peer; None for any number.
+            limit: most inferences that may be prepared with its peer; None for any number.
         """
         self.expire()
-        room = Room(self._limit, most)
+        room = Room(self._limit, limit)
         if self._files is None:
             self._sweep()
             self._inventory.add(label, len(data), room)
@@ -203,22 +203,22 @@ class PreparedWork:
     def whole(self, binding: Binding) -> dict[bytes, int]:
         """Return the size of each prepared work of an owner that is here, by serial, oldest first."""
         self.expire()
-        wanted, items = binding.label(bytes(SERIAL_BYTES))[:-1], self._inventory.of(digest_of(binding.peer))
-        return {label.serial: item.size for label, item in items.items() if label[:-1] == wanted and item.here}
+        prefix, items = binding.label(bytes(SERIAL_BYTES))[:-1], self._inventory.of(digest_of(binding.peer))
+        return {label.serial: item.size for label, item in items.items() if label[:-1] == prefix and item.here}
 
 
 class BoundStore:
     """A :class:`PreparedStore`: the prepared work of one owner among those of all.
 
     Args:
-        prepared_work: of all owners.
-        most: inferences that may be prepared with its peer; None for any number.
+        prepared_work: prepared work of all owners.
+        limit: most inferences that may be prepared with its peer; None for any number.
     """
 
     def __init__(
-        self, prepared_work: PreparedWork, binding: Binding, most: Callable[[], int | None] = lambda: None
+        self, prepared_work: PreparedWork, binding: Binding, limit: Callable[[], int | None] = lambda: None
     ) -> None:
-        self._prepared_work, self._binding, self._most = prepared_work, binding, most
+        self._prepared_work, self._binding, self._most = prepared_work, binding, limit
 
     @property
     def size(self) -> int:

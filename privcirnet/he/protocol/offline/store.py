@@ -1,4 +1,4 @@
-"""What a store of prepared work must do, and whose prepared work it is."""
+"""The interface of a store of prepared work, and the binding of its contents."""
 
 import hashlib
 from collections.abc import Iterable
@@ -10,18 +10,18 @@ from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTE
 
 
 class PreparedStore(Protocol):
-    """One party's prepared work of one client and one program."""
+    """A store of one party's prepared work for one client and one program."""
 
     @property
     def size(self) -> int:
-        """Bytes of it."""
+        """Bytes of the prepared work."""
         ...
 
     def put(self, serial: bytes, data: bytes | bytearray) -> None:
         """Keep prepared work. It outlives this process, if the store does, when this returns.
 
         Args:
-            serial: of the pair, 16 random bytes.
+            serial: serial number of the pair, 16 random bytes.
 
         Raises:
             RuleError: the serial is known, there is no room, or the disk is full; nothing is kept then.
@@ -35,7 +35,7 @@ class PreparedStore(Protocol):
             this party's half.
 
         Raises:
-            Unusable: there is none, or it is damaged; it is there no longer.
+            UnusablePreparationError: there is none, or it is damaged; it is there no longer.
         """
         ...
 
@@ -44,18 +44,18 @@ class PreparedStore(Protocol):
         ...
 
     def serials(self) -> list[bytes]:
-        """Return the serials of what is kept, oldest first."""
+        """Return the serials of the prepared work, oldest first."""
         ...
 
 
 @dataclass(frozen=True)
 class Binding:
-    """Whose prepared work it is. Correlated randomness is found under the binding that it was kept under, and no other.
+    """The binding of prepared work. Correlated randomness is found only under the binding that it was kept under.
 
     Attributes:
         program: digest of the program, 32 bytes.
-        peer: name of the other party: for a server the client's, as it was authenticated.
-        owner: 32 bytes that the client chose at random, for all of its correlated randomness.
+        peer: name of the other party: for a server the authenticated client's.
+        owner: 32 random bytes of the client, for all of its correlated randomness.
     """
 
     program: bytes = bytes(DIGEST_BYTES)
@@ -68,7 +68,7 @@ class Binding:
             raise RuleError(rule, got=f"{len(self.owner)} bytes", remedy="use the same release on both sides")
 
     def label(self, serial: bytes) -> Label:
-        """Return what prepared work of this binding is kept under."""
+        """Return the label of prepared work of this binding."""
         if len(serial) != SERIAL_BYTES:
             rule, remedy = f"a serial must have {SERIAL_BYTES} bytes", "use the same release on both sides"
             raise RuleError(rule, got=f"{len(serial)} bytes", remedy=remedy)
@@ -79,15 +79,15 @@ def put_all(store: PreparedStore, halves: Iterable[tuple[bytes, bytes | bytearra
     """Keep all of some prepared work, or none.
 
     Args:
-        halves: serials and what is kept under them.
+        halves: serials and the bytes to keep under them.
     """
-    begun = list[bytes]()
+    attempted = list[bytes]()
     try:
         for serial, data in halves:
-            begun.append(serial)
+            attempted.append(serial)
             store.put(serial, data)
     except BaseException:
-        for serial in begun:
+        for serial in attempted:
             store.drop(serial)
         raise
 

@@ -22,14 +22,14 @@ from privcirnet.he.system.disk import to_disk
 from privcirnet.he.system.private_folder import private_folder
 
 Note = Callable[[str], object]
-"""Is told in a line what was removed, and why."""
+"""Function called with a line about files that were removed, and the reason."""
 
 DIGEST_BYTES, SERIAL_BYTES = 32, 16
 _MAGIC = b"PCNMAT01"
 _LABEL = struct.Struct(f"{DIGEST_BYTES}s{DIGEST_BYTES}s{DIGEST_BYTES}s{SERIAL_BYTES}s")
 _HEADER = struct.Struct(f"<8s{_LABEL.size}sQ")
 _OLD_S = 86_400.0
-"""Seconds after which what is in a shared folder and not known was left behind, whatever the clocks say."""
+"""Seconds after which an unknown file in a shared folder was left behind, whatever the clocks say."""
 _SUFFIX, _DRAFT, _LOCK, _OWNER = ".prepared", ".draft", "lock", "owner"
 
 
@@ -42,11 +42,11 @@ class FolderLockedError(RuleError):
 
 
 class Label(NamedTuple):
-    """Whose prepared work it is, and which.
+    """The label of prepared work: its binding and its serial.
 
     Attributes:
         owner: digest that the client chose for all of its correlated randomness.
-        serial: random, of one pair of halves.
+        serial: random number of one pair of halves.
     """
 
     program: bytes
@@ -56,22 +56,22 @@ class Label(NamedTuple):
 
     @classmethod
     def read(cls, message: bytes) -> "Label":
-        """Return the label of its bytes.
+        """Parse a label.
 
         Raises:
-            ValueError: they are not so many.
+            ValueError: the message has another length.
         """
         if len(message) != _LABEL.size:
             raise ValueError("a label of prepared work")
         return cls(*_LABEL.unpack(message))
 
     def to_bytes(self) -> bytes:
-        """Return it as on disk and in Redis."""
+        """Return the label's bytes, on disk and in Redis."""
         return b"".join(self)
 
     @property
     def file_name(self) -> str:
-        """Name of its file."""
+        """The name of its file."""
         binding = hashlib.sha256(self.program + self.peer + self.owner).hexdigest()[:SERIAL_BYTES]
         return f"{binding}.{self.serial.hex()}{_SUFFIX}"
 
@@ -81,7 +81,7 @@ class Found(NamedTuple):
 
     Attributes:
         size: bytes of the body.
-        since: when it was made, in seconds since 1970.
+        since: time when it was made, in seconds since 1970.
     """
 
     label: Label
@@ -93,11 +93,11 @@ class StoreFiles:
     """The folder, which one process at a time can open, or several that share an inventory.
 
     Args:
-        folder: for the files; made if it is missing.
-        shared: whether others may open it so, too.
+        folder: folder of the files; made if it is missing.
+        shared: whether other processes may open it as shared, too.
 
     Raises:
-        InUse: another process has it.
+        FolderLockedError: another process has it.
         RuleError: others can read the folder, or it cannot be written.
     """
 
@@ -116,27 +116,27 @@ class StoreFiles:
             draft.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let another process have the folder."""
+        """Release the folder for another process."""
         os.close(self._lock)
 
     def owner(self) -> bytes:
-        """Return the digest that this folder's client goes by, random and the same from now on.
+        """Return the digest of this folder's client, random and the same from now on.
 
         Raises:
             RuleError: it cannot be written.
         """
         path = self._folder / _OWNER
         with saying(path):
-            found = path.read_bytes() if path.is_file() else b""
-        if len(found) != DIGEST_BYTES:
-            if found:
+            digest = path.read_bytes() if path.is_file() else b""
+        if len(digest) != DIGEST_BYTES:
+            if digest:
                 self._note(f"{path} was damaged: earlier prepared work is not used any more")
-            found = secrets.token_bytes(DIGEST_BYTES)
-            self._write(path, found)
-        return found
+            digest = secrets.token_bytes(DIGEST_BYTES)
+            self._write(path, digest)
+        return digest
 
     def found(self) -> Iterator[Found]:
-        """Yield what is there, and remove what is not whole."""
+        """Yield the files that are there, and remove those that are not whole."""
         for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
             try:
                 status = path.stat()
@@ -152,12 +152,12 @@ class StoreFiles:
             else:
                 yield Found(label, size, status.st_mtime)
 
-    def sweep(self, known: Collection[Label]) -> None:
-        """Remove what processes that were killed left in a shared folder: old drafts, and old files of no known label.
+    def sweep(self, labels: Collection[Label]) -> None:
+        """Remove old drafts and old files of unknown labels, which killed processes left in a shared folder.
 
         No file is used that is not known, so this is for the room alone, and nothing that is being written is old.
         """
-        names, last = {label.file_name for label in known}, time.time() - _OLD_S
+        names, last = {label.file_name for label in labels}, time.time() - _OLD_S
         with saying(self._folder):
             for path in [*self._folder.glob(f"*{_SUFFIX}"), *self._folder.glob(f"*{_DRAFT}")]:
                 with suppress(FileNotFoundError):  # another process was quicker
@@ -174,10 +174,10 @@ class StoreFiles:
         self._write(self._folder / label.file_name, header, _digest(header, body), body)
 
     def take(self, label: Label) -> bytes:
-        """Return what was in a file, once the disk knows that it is removed.
+        """Return the body of a file, once the disk has confirmed its removal.
 
         Raises:
-            Unusable: there is no such file, or it is damaged; it is not there any more.
+            UnusablePreparationError: there is no such file, or it is damaged; it is not there any more.
             RuleError: it cannot be removed.
         """
         path = self._folder / label.file_name
@@ -197,7 +197,7 @@ class StoreFiles:
         return body
 
     def remove(self, label: Label) -> bool:
-        """Return whether a file was there; it is not any more, and the disk knows.
+        """Remove a file, confirmed by the disk, and return whether it was there.
 
         Raises:
             RuleError: it cannot be removed.
@@ -223,7 +223,7 @@ class StoreFiles:
 
 @contextmanager
 def saying(path: Path) -> Generator[None]:
-    """Turn the system's errors into one line.
+    """Turn the system's errors into errors of one line.
 
     Yields:
         Nothing.
@@ -239,7 +239,7 @@ def saying(path: Path) -> Generator[None]:
 
 
 def unlinked(path: Path) -> bool:
-    """Remove a file. It is not there any more, and the disk knows.
+    """Remove a file, confirmed by the disk.
 
     Returns:
         Whether it was there.
@@ -257,9 +257,9 @@ def unlinked(path: Path) -> bool:
 
 
 def _digest(header: bytes, body: bytes | bytearray) -> bytes:
-    found = hashlib.sha256(header)
-    found.update(body)
-    return found.digest()
+    digest = hashlib.sha256(header)
+    digest.update(body)
+    return digest.digest()
 
 
 def _read_header(header: bytes) -> tuple[Label, int]:

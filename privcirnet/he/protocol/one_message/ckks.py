@@ -1,4 +1,4 @@
-"""CKKS inference between two parties: what a client is told of a program, and both ends of a request.
+"""CKKS inference between two parties: the public description of a program, and both ends of a request.
 
 Keys are one message: the public key, then every switch key in ascending order of names; each length follows from the
 parameters.
@@ -52,14 +52,14 @@ _read = Reader("a CKKS program's description")
 
 @dataclass(frozen=True)
 class CkksDescription(Known):
-    """What both parties know of a program: no weight.
+    """The public description of a program: no weight.
 
     Attributes:
         data: all of it as plain data.
-        ends: where image and logits are.
-        shape: of an image, (C, s, s).
-        level: of a request.
-        names: of the keys, ascending, with the highest level that each is used at.
+        ends: slots of image and logits.
+        shape: shape of an image, (C, s, s).
+        level: level of a request.
+        names: names of the keys, ascending, with the highest level that each is used at.
         log_step: real pixel = integer x 2^log_step.
     """
 
@@ -72,11 +72,11 @@ class CkksDescription(Known):
     log_step: int
     mode, scheme = "ckks", "CKKS"
     warms_up = False
-    """Its keys are gigabytes."""
+    """False: its keys are gigabytes."""
 
     @property
     def pixels(self) -> PixelRange:
-        """As of any; the bound of examples is twice the largest value that they had."""
+        """The range of pixels; the bound of examples is twice the largest value that they had."""
         return PixelRange(self.shape, 0, int(self.ends.bound / 2 * 2.0**-self.log_step), whole=False)
 
     @property
@@ -93,17 +93,17 @@ class CkksDescription(Known):
 
     @cached_property
     def context(self) -> Context:
-        """Of the parameters."""
+        """The context of the parameters."""
         return Context(self.parameters)
 
     @property
     def inputs(self) -> int:
-        """Ciphertexts of a request."""
+        """The number of ciphertexts of a request."""
         return self.ends.image.parts
 
     @property
     def outputs(self) -> int:
-        """Ciphertexts of an answer."""
+        """The number of ciphertexts of an answer."""
         return 1
 
     @property
@@ -127,12 +127,12 @@ class CkksDescription(Known):
 
 
 def to_dict(program: CkksProgram) -> dict[str, Any]:
-    """Return what is public of a program, as plain data for JSON."""
+    """Return the public description of a program, as plain data for JSON."""
     return {"format": CKKS, "version": _VERSION, **program.description}
 
 
 def parameters_from(data: Any) -> CkksParameters:
-    """Return the parameters of a description, from anybody."""
+    """Return the parameters of an untrusted description."""
     numbers = {str(name): _read.integer(value, 0, 1 << 17) for name, value in data.items()}
     if numbers["ring_degree"] not in MAX_LOG_Q or numbers["levels"] > MAX_LEVELS:  # before primes are looked for
         raise _read.refused(f"must have a secure ring and at most {MAX_LEVELS} levels", f"{numbers}"[:60])
@@ -140,7 +140,7 @@ def parameters_from(data: Any) -> CkksParameters:
 
 
 def bootstrapping_from(data: Any) -> dict[str, int]:
-    """Return the numbers of a bootstrapping besides its parameters, from anybody.
+    """Return the numbers of an untrusted bootstrapping, besides its parameters.
 
     Raises:
         RuleError: they are none.
@@ -149,7 +149,7 @@ def bootstrapping_from(data: Any) -> dict[str, int]:
 
 
 def from_dict(data: Any) -> CkksDescription:
-    """Return a description."""
+    """Parse an untrusted description."""
     with _read.whole(data, CKKS, _VERSION):
         parameters = parameters_from(data["parameters"])
         channels, *sizes = _read.integers(data["image"], 3, 1, parameters.slots)
@@ -159,7 +159,7 @@ def from_dict(data: Any) -> CkksDescription:
         if len(last) != 2 or last[0] * last[1] ** 2 > parameters.slots:
             raise _read.refused("must have logits in one ciphertext", repr(data["last"])[:40])
         image = Layout(max(2, 1 << (channels - 1).bit_length()), sizes[0], parameters.slots)
-        found = CkksDescription(
+        description = CkksDescription(
             data,
             parameters,
             SlotInterface(
@@ -174,25 +174,25 @@ def from_dict(data: Any) -> CkksDescription:
             _names(data["keys"], parameters),
             _read.integer(data["log_step"], -1024, 64),
         )
-    keys, request = found.sizes.keys, found.sizes.request
+    keys, request = description.sizes.keys, description.sizes.request
     if keys > MAX_KEY_BYTES or request > MAX_REQUEST_BYTES:
         rule = f"must have keys and requests of at most {MAX_KEY_BYTES} and {MAX_REQUEST_BYTES} bytes"
         raise _read.refused(rule, f"{keys} and {request}")
-    return found
+    return description
 
 
 def _names(value: Any, parameters: CkksParameters) -> dict[int, int]:
-    """Names of keys with their levels, each once."""
+    """Return the names of keys with their levels, each once."""
     pairs = [_read.integers(pair, 2, 0, 1 << 21) for pair in _read.few(value, MAX_CIPHERTEXTS)]
-    found = {pair[0]: pair[1] for pair in pairs}
+    levels = {pair[0]: pair[1] for pair in pairs}
     low = parameters.low.levels if parameters.low else -1
-    if list(found) != sorted(found) or len(found) < len(pairs):
+    if list(levels) != sorted(levels) or len(levels) < len(pairs):
         raise _read.refused("must have its keys in order", f"{len(pairs)} keys")
-    if strange := [name for name in found if not is_name(name, parameters)]:
+    if strange := [name for name in levels if not is_name(name, parameters)]:
         raise _read.refused("must have keys of Galois elements", f"{strange}"[:60])
-    for name, level in found.items():
+    for name, level in levels.items():
         _read.integer(level, 0, low if is_low(name) else parameters.levels)
-    return found
+    return levels
 
 
 class CkksInferenceClient:
@@ -202,9 +202,9 @@ class CkksInferenceClient:
         engine: one of :data:`ENGINES`.
     """
 
-    def __init__(self, known: CkksDescription, engine: str = "kernel") -> None:
-        self._known = known
-        self._client = CkksClient(known.parameters) if engine == "kernel" else None
+    def __init__(self, description: CkksDescription, engine: str = "kernel") -> None:
+        self._known = description
+        self._client = CkksClient(description.parameters) if engine == "kernel" else None
 
     def key_parts(self) -> Iterator[bytes]:
         """Yield the public key and each switch key, made one by one."""
@@ -230,7 +230,7 @@ class CkksInferenceClient:
 
         Raises:
             RuleError: it is no such answer.
-            WrongResult: a logit is wider than right ones are.
+            ImpossibleResultError: a logit is wider than right ones are.
         """
         check_counts(answer, 1, 1, "an answer")
         logits = self._known.ends.logits(self._decrypted(answer[0][0]))
@@ -253,11 +253,11 @@ class CkksInferenceServer:
 
     Args:
         engine: one of :data:`ENGINES`.
-        weights_gb: of memory for encoded weights; others are encoded for each image.
+        weights_gb: memory for encoded weights in GB; others are encoded for each image.
         hides: whether answers are hidden as far as that goes; a harness that measures their error has both parties.
-        encoding: called with the layer of each map that is encoded.
+        encoding: function called with the layer of each map that is encoded.
         rehearsed: the circuit that the simulator has run; None: it runs it now.
-        keys_gb: of a client's keys, at most.
+        keys_gb: most memory of a client's keys in GB.
     """
 
     def __init__(  # noqa: PLR0913
@@ -275,12 +275,12 @@ class CkksInferenceServer:
         self.rehearsed, self._hides = rehearsed or program.rehearsed(weights_gb), hides
         self.server = CkksServer(self.description.parameters) if engine == "kernel" else None
         if self.server:
-            found = self.rehearsed
-            found.check(keys_gb, machine_bytes(), memory_bytes(found.circuit, found.counting))
-        for met in self.rehearsed.counting.maps:
-            if self.server and (linear := met.linear()):
-                hoisting.encode(self.server.at(met.level).context, linear, met.level)
-            encoding(met.layer)
+            circuit = self.rehearsed
+            circuit.check(keys_gb, machine_bytes(), memory_bytes(circuit.circuit, circuit.counting))
+        for linear_map in self.rehearsed.counting.maps:
+            if self.server and (linear := linear_map.linear()):
+                hoisting.encode(self.server.at(linear_map.level).context, linear, linear_map.level)
+            encoding(linear_map.layer)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -289,26 +289,26 @@ class CkksInferenceServer:
 
     @property
     def flooding(self) -> int:
-        """log2 of how much wider flooding noise is than the bound on the error that it hides."""
+        """log2 of the ratio of flooding noise to the bound on the error that it hides."""
         parameters = self.description.parameters
         return flood_bits(parameters) - self.rehearsed.reply.noise_bits(parameters.slots)
 
     def in_words(self) -> str:
-        """Return what it computes and what it takes, and what its answers give away."""
-        known, found = self.description, self.rehearsed
+        """Describe the computation, its cost, and the leakage of its answers."""
+        description, rehearsed = self.description, self.rehearsed
         return (
-            f"CKKS, {found.bootstrappings} bootstrappings, one request for an image of "
-            f"{' x '.join(map(str, known.shape))}, n = {known.parameters.ring_degree}, "
-            f"log q = {known.parameters.log_q}; its session takes {found.key_bytes / 1e6:.0f} MB; answers have noise "
-            f"of 2^{self.flooding} times the circuit's error, not 2^40, and tell a client more of the weights "
-            "than logits do; clients must show results to nobody (SECURITY.md)"
+            f"CKKS, {rehearsed.bootstrappings} bootstrappings, one request for an image of "
+            f"{' x '.join(map(str, description.shape))}, n = {description.parameters.ring_degree}, "
+            f"log q = {description.parameters.log_q}; its session takes {rehearsed.key_bytes / 1e6:.0f} MB; "
+            f"answers have noise of 2^{self.flooding} times the circuit's error, not 2^40, and tell a client more "
+            "of the weights than logits do; clients must show results to nobody (SECURITY.md)"
         )
 
     def load_keys(self, parts: Iterable[Bytes]) -> tuple[Ciphertext | None, Keys]:
         """Check and load a client's keys.
 
         Args:
-            parts: from :meth:`CkksInferenceClient.keys`; each is let go of as it is loaded.
+            parts: keys from :meth:`CkksInferenceClient.keys`; each is released as it is loaded.
         """
         if self.server is None:
             return None, {}
@@ -331,14 +331,14 @@ class CkksInferenceServer:
         """Return the encrypted logits of an encrypted image.
 
         Args:
-            keys: from :meth:`load_keys`.
-            begins: called with the name of each layer that begins.
+            keys: keys from :meth:`load_keys`.
+            begins: function called with the name of each layer that begins.
 
         Raises:
             RuleError: it is not such a request.
         """
         check_counts(request, 1, self.description.inputs, "a request")
-        circuit, (public, own) = self.rehearsed.circuit, keys
+        circuit, (public, switch_keys) = self.rehearsed.circuit, keys
         begins("image")
         if self.server is None:
             received = [_clear(part, self.description) for part in request[0]]
@@ -346,12 +346,12 @@ class CkksInferenceServer:
                 return [[circuit(Cleartext(begins, strict=False), received).tobytes()]]
         server = self.server
         values = [server.receive(part, self.description.level) for part in request[0]]
-        reply = server.lower(circuit(EncryptedEvaluator(server, own, begins), values), 0)
+        reply = server.lower(circuit(EncryptedEvaluator(server, switch_keys, begins), values), 0)
         if self._hides and public:
             reply = flood_reply(server.context, reply, public)
         return [[server.reply(reply)]]
 
 
-def _clear(message: bytes, known: CkksDescription) -> Slots:
-    check_length(message, _SLOT * known.parameters.slots)
+def _clear(message: bytes, description: CkksDescription) -> Slots:
+    check_length(message, _SLOT * description.parameters.slots)
     return np.frombuffer(message, dtype=np.complex128)

@@ -1,4 +1,4 @@
-"""Reading descriptions and messages that come from anybody: every number in a range, every list of a bounded length."""
+"""A reader of untrusted descriptions and messages: every number in a range, every list of a bounded length."""
 
 import reprlib
 from collections.abc import Generator, Sequence
@@ -20,41 +20,41 @@ _REMEDY = "use the same version on both sides, or another server"
 
 @dataclass(frozen=True)
 class Reader:
-    """Checks fields, and names what they are of in errors."""
+    """A checker of fields, which names their subject in errors."""
 
     what: str
 
     @contextmanager
-    def whole(self, data: Any, known: str, version: int) -> Generator[None]:
-        """Raise unless data are of a format, and have every field that the block reads.
+    def whole(self, data: Any, format_name: str, version: int) -> Generator[None]:
+        """Raise unless data have a format and version, and every field that the block reads.
 
         Yields:
             nothing, once.
         """
         try:
-            if data["format"] != known or data["version"] != version:
+            if data["format"] != format_name or data["version"] != version:
                 got = reprlib.repr((data["format"], data["version"]))
-                raise self.refused(f"must have format {known} and version {version}", got)
+                raise self.refused(f"must have format {format_name} and version {version}", got)
             yield
         except RuleError:
             raise
         except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
             raise self.refused("must be complete", reprlib.repr(error)) from None
 
-    def few(self, value: Any, most: int) -> Sequence[Any]:
-        """Return a list of at most so many."""
-        if not isinstance(value, list) or len(cast(list[Any], value)) > most:
-            raise self.refused(f"must have a list of at most {most} here", reprlib.repr(cast(object, value)))
+    def few(self, value: Any, limit: int) -> Sequence[Any]:
+        """Return a list of at most ``limit`` entries."""
+        if not isinstance(value, list) or len(cast(list[Any], value)) > limit:
+            raise self.refused(f"must have a list of at most {limit} here", reprlib.repr(cast(object, value)))
         return cast(list[Any], value)
 
-    def integers(self, value: Any, most: int, least: int, largest: int) -> list[int]:
-        """Return a list of at most so many integers in [least, largest]."""
-        return [self.integer(item, least, largest) for item in self.few(value, most)]
+    def integers(self, value: Any, limit: int, smallest: int, largest: int) -> list[int]:
+        """Return a list of at most ``limit`` integers in [smallest, largest]."""
+        return [self.integer(item, smallest, largest) for item in self.few(value, limit)]
 
-    def integer(self, value: Any, least: int, largest: int) -> int:
-        """Return an integer in [least, largest]."""
-        if type(value) is not int or not least <= value <= largest:
-            raise self.refused(f"must have an integer in [{least}, {largest}] here", reprlib.repr(value))
+    def integer(self, value: Any, smallest: int, largest: int) -> int:
+        """Return an integer in [smallest, largest]."""
+        if type(value) is not int or not smallest <= value <= largest:
+            raise self.refused(f"must have an integer in [{smallest}, {largest}] here", reprlib.repr(value))
         return value
 
     def positive(self, value: Any) -> float:
@@ -69,7 +69,7 @@ class Reader:
 
 
 def check_counts(message: Message, rows: int, count: int, what: str) -> None:
-    """Raise unless a message has so many ciphertexts in each of so many rows."""
+    """Raise unless a message has ``rows`` rows of ``count`` ciphertexts each."""
     counts = [len(messages) for messages in message]
     if counts != [count] * rows:
         got, remedy = f"{counts}", "use the same version and network on both sides"

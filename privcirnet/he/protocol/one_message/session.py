@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # they load the kernels
 KEYS, REQUEST = 0, 1
 """Positions of the messages from a client; the answer's is :data:`protocol.framing.wire.OUTPUT`."""
 WORK = "network"
-"""What a meter calls all of a party's work."""
+"""Name of all of a party's work in a meter."""
 
 
 class Answering(Protocol):
@@ -37,7 +37,7 @@ class Answering(Protocol):
         ...
 
     def in_words(self) -> str:
-        """Return what it computes and what it takes."""
+        """Describe the computation and its cost."""
         ...
 
     def load_keys(self, parts: Sequence[Bytes]) -> Any:
@@ -74,11 +74,11 @@ class OneMessageServer:
 
     Args:
         engine: "kernel" or "cleartext", which hides nothing.
-        spectra: is not used: weights are encoded from themselves.
-        progress: called with a name before weights are encoded.
-        cache: how much memory encoded weights may take; None: as much as they need.
-        signature: of the program's description, for clients that pin a key; empty for none.
-        watched: is not used: no value is kept for an audit.
+        spectra: unused: weights are encoded from themselves.
+        progress: function called with a name before weights are encoded.
+        cache: limit on the memory of encoded weights; None: as much as they need.
+        signature: signature of the program's description, for clients that pin a key; empty for none.
+        watched: unused: no value is kept for an audit.
     """
 
     def __init__(  # noqa: PLR0913
@@ -101,7 +101,7 @@ class OneMessageServer:
 
     @property
     def known(self) -> "CkksDescription":
-        """What both parties know of the program."""
+        """The public description of the program."""
         return self.description
 
     @property
@@ -115,7 +115,7 @@ class OneMessageServer:
         return json.dumps({**self._public, **signed}).encode()
 
     def in_words(self) -> str:
-        """Return what it computes and what it takes, for whoever runs it."""
+        """Describe the computation and its cost, for the operator."""
         return f"{self.inference.in_words()}; mode=ckks"
 
     def client(self, engine: str) -> "OneMessageClient":
@@ -129,7 +129,7 @@ class OneMessageServer:
     def session(
         self, keys: Bytes | None, store: PreparedStore | None = None, owner: bytes = b""
     ) -> "OneMessageSession":
-        """Return a session with one client; ``store``: is not used: nothing is prepared."""
+        """Return a session with one client; ``store`` is unused: nothing is prepared."""
         return OneMessageSession(self, self.loaded(keys))
 
     def loaded(self, keys: Bytes | None) -> Any:
@@ -143,8 +143,8 @@ class OneMessageSession:
     """One client's inferences, one image after the other.
 
     Attributes:
-        meter: what was measured of images, all under the name :data:`WORK`.
-        dropped: nothing: there is no prepared work.
+        meter: measurements of images, all under the name :data:`WORK`.
+        dropped: always empty: there is no prepared work.
     """
 
     def __init__(self, server: OneMessageServer, keys: Any) -> None:
@@ -160,7 +160,7 @@ class OneMessageSession:
         """
         with self.meter.time(WORK):
             answer = self.answer(_split(wire.unframe(message, REQUEST), self.server.description.inputs))
-            reply = wire.frame(wire.OUTPUT, [one for row in answer for one in row])
+            reply = wire.frame(wire.OUTPUT, [ciphertext for row in answer for ciphertext in row])
         self.meter.counts[WORK].update(self.server.inference.counts)
         return reply
 
@@ -181,13 +181,13 @@ class OneMessageClient:
     """One client of one CKKS program.
 
     Args:
-        greeting: what :meth:`OneMessageServer.greeting` returned.
+        greeting: result of :meth:`OneMessageServer.greeting`.
         engine: "kernel" or "cleartext", which hides nothing.
-        key: with which the description must be signed; None for any.
-        store: is not used: nothing is prepared.
+        key: the key that must have signed the description; None for any.
+        store: unused: nothing is prepared.
 
     Attributes:
-        meter: what was measured of images, all under the name :data:`WORK`.
+        meter: measurements of images, all under the name :data:`WORK`.
 
     Raises:
         RuleError: the greeting is damaged, not signed with the key, not 128-bit secure, or of an interactive program;
@@ -209,18 +209,18 @@ class OneMessageClient:
         self._inference: Asking | None = None
 
     def described(self, data: Any, engine: str) -> "tuple[CkksDescription, Callable[[], Asking]]":
-        """Return a greeting's description, and what opens the client's half.
+        """Return a greeting's description, and a function that opens the client's half.
 
         Raises:
             RuleError: it is none, or not for this engine.
         """
         ckks = _ckks(engine)
-        known = ckks.from_dict(data)
-        return known, lambda: ckks.CkksInferenceClient(known, engine)
+        description = ckks.from_dict(data)
+        return description, lambda: ckks.CkksInferenceClient(description, engine)
 
     @property
     def known(self) -> "CkksDescription":
-        """What both parties know of the program."""
+        """The public description of the program."""
         return self.description
 
     @property
@@ -229,7 +229,7 @@ class OneMessageClient:
         return self.description.sizes
 
     def keys(self) -> bytes:
-        """A public key and all switch keys; they are sent once."""
+        """Return the public key and all switch keys, which are sent once."""
         return wire.frame(KEYS, self.inference.keys())
 
     def infer(self, image: Values) -> Generator[bytes, bytes, Values]:
@@ -246,12 +246,12 @@ class OneMessageClient:
 
         Raises:
             RuleError: the image has the wrong shape or range, or the answer is malformed.
-            WrongResult: a result is wider than right ones are.
+            ImpossibleResultError: a result is wider than right ones are.
         """
         inference = self.inference
         with self.meter.time(WORK):
             request = inference.request(image)
-            message = wire.frame(REQUEST, [one for row in request for one in row])
+            message = wire.frame(REQUEST, [ciphertext for row in request for ciphertext in row])
         reply = yield message
         with self.meter.time(WORK):
             return inference.results(_split(wire.unframe(reply, wire.OUTPUT), self.description.outputs))
@@ -280,7 +280,7 @@ class OneMessageClient:
 
 
 def _ckks(engine: str) -> Any:
-    """The module for CKKS, which loads the kernels."""
+    """Import the module for CKKS, which loads the kernels."""
     from privcirnet.he.protocol.one_message import ckks
 
     if engine not in ckks.ENGINES:
@@ -289,6 +289,6 @@ def _ckks(engine: str) -> Any:
     return ckks
 
 
-def _split(parts: list[bytes], each: int) -> Message:
-    """The ciphertexts in rows; how many there must be the engine knows."""
-    return [parts[start : start + each] for start in range(0, len(parts), each)]
+def _split(parts: list[bytes], row_length: int) -> Message:
+    """Return the ciphertexts in rows; the engine checks their number."""
+    return [parts[start : start + row_length] for start in range(0, len(parts), row_length)]

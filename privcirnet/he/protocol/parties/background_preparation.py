@@ -19,7 +19,7 @@ from privcirnet.he.protocol.parties.session import ExchangeProgress, Handler, Tr
 PATIENCE_S = 0.25
 """Seconds that an image may wait because several images are prepared at once."""
 _SOON_S, _TRIES = 5, 3
-"""Of a refusal that passes by itself, as when whoever prepared for the server was lost; how many of them in a row.
+"""Seconds after a refusal that passes by itself, as when the server's preparing worker was lost, and tries in a row.
 
 Also seconds between two looks at whether there is room again, or a server."""
 
@@ -29,8 +29,8 @@ class PreparedBatch:
     """Inferences that were prepared at once.
 
     Attributes:
-        traffic: of each round.
-        seconds: of work and of waiting for replies; images that came between are left out.
+        traffic: traffic of each round.
+        seconds: seconds of work and of waiting for replies; images that came between are left out.
     """
 
     traffic: list[Traffic]
@@ -39,22 +39,22 @@ class PreparedBatch:
 
 
 class BackgroundPreparation:
-    """Keeps some inferences of a client prepared. ``with`` works in a thread of its own, which ends with the block.
+    """A stock of prepared inferences of a client. ``with`` works in its own thread, which ends with the block.
 
     Without ``with`` there is no thread: :meth:`fill` and :meth:`rest` work in the caller's. All use of the client and
     its connection must then go through here: :meth:`run`, or :meth:`image`.
 
     Args:
-        client: whose images come.
+        client: client whose images come.
         server: the server's session with it.
-        count: of inferences to keep prepared; it may be changed.
-        again: called after a refusal, to make a session that refused to prepare one that runs images.
+        count: number of inferences to keep prepared; it may be changed.
+        again: function called after a refusal, to make a session that refused to prepare one that runs images.
         patience_s: seconds that an image may wait for an exchange about several others.
-        progress: called after each round of a preparation, by whoever works.
+        progress: function called after each round of a preparation, in the working thread.
 
     Attributes:
-        done: what was prepared.
-        stopped: why not as many are kept as were asked for, in words; "" if nothing is known against it.
+        done: batches that were prepared.
+        stopped: reason why fewer are kept than were asked for, in words; "" if there is none.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class BackgroundPreparation:
         self._failure: Exception | None = None
         self._interrupted = 0
         self._room = self._together = 1 << 30
-        """Inferences that may be in stock, and that may be prepared at once, as far as the server lets know."""
+        """Most inferences in stock, and prepared at once, as far as the server has told."""
         self._until = self._pause = 0.0
-        """When there may be room for more, and when a thread whose connection was lost tries again."""
+        """Times when there may be room for more, and when a thread whose connection was lost tries again."""
         self._under_way: _UnderWay | None = None
 
     @property
     def stock(self) -> int:
-        """Inferences that are prepared."""
+        """The number of inferences that are prepared."""
         return self._client.prepared
 
     def __enter__(self) -> "BackgroundPreparation":
@@ -94,7 +94,7 @@ class BackgroundPreparation:
         self.close()
 
     def close(self) -> None:
-        """End the thread after the exchange under way. A preparation that is not whole is given up."""
+        """End the thread after the exchange under way. An incomplete preparation is abandoned."""
         with self._turn:
             self._closed = True
             self._turn.notify_all()
@@ -131,7 +131,7 @@ class BackgroundPreparation:
 
         Args:
             image: integers, the program's input shape.
-            progress: called after each round.
+            progress: function called after each round.
 
         Returns:
             (logits as integers in units of the output's step, traffic of each round).
@@ -155,7 +155,7 @@ class BackgroundPreparation:
         """Work in this thread for a while, and sleep when the stock is full.
 
         Args:
-            seconds: after which no exchange begins.
+            seconds: seconds after which no exchange begins.
 
         Raises:
             RuleError: the connection is lost.
@@ -167,7 +167,7 @@ class BackgroundPreparation:
 
     @contextmanager
     def _held(self) -> Generator[None]:
-        """Have the client and its connection alone."""
+        """Lock the client and its connection."""
         with self._turn:
             self._turn.wait_for(lambda: not self._busy)
             self._busy = True
@@ -179,7 +179,7 @@ class BackgroundPreparation:
                 self._turn.notify_all()
 
     def _work(self) -> None:
-        """The thread: steps while no image runs or waits."""
+        """Run the thread: step while no image runs or waits."""
         while True:
             with self._turn:
                 due = self._turn.wait_for(lambda: self._closed or self._free, _SOON_S)
@@ -245,18 +245,18 @@ class BackgroundPreparation:
                 self._advance(self._under_way)
 
     def _at_once(self) -> int:
-        """How many to prepare at once: an image should not wait for long for a longer exchange."""
-        most = min(self._client.together, self._together)
+        """Return the number to prepare at once: an image should not wait for long for a longer exchange."""
+        limit = min(self._client.together, self._together)
         if self._patience_s == math.inf:
-            return most
+            return limit
         if not self.done:
             return 1
         last = self.done[-1]
         longest = max(exchange.seconds for exchange in last.traffic) / last.count
-        return max(1, min(most, int(self._patience_s / longest)))
+        return max(1, min(limit, int(self._patience_s / longest)))
 
     def _refused(self, error: RuleError) -> None:
-        """Begin anew if it passes; or do with less from now on: with one at a time, and then with what there is."""
+        """Begin anew if the refusal passes, or lower the demand: one at a time first, then the present stock."""
         several = self._under_way is not None and self._under_way.count > 1
         self._give_up()
         if 0 < error.retry_after_s <= _SOON_S and self._interrupted < _TRIES:
@@ -282,7 +282,7 @@ class _UnderWay:
         self._traffic, self._seconds, self._message = list[Traffic](), 0.0, next(exchange)
 
     def step(self, server: Handler, progress: ExchangeProgress) -> bool:
-        """Do one exchange and make the next request; whether it was the last one."""
+        """Do one exchange and make the next request; return whether it was the last one."""
         started = time.perf_counter()
         reply = server.handle(self._message)
         up, down, position = len(self._message), len(reply), wire.position_of(self._message)

@@ -38,16 +38,16 @@ class Client:
     """One client of one program; ``with`` closes it.
 
     Args:
-        greeting: what :meth:`Server.greeting` returned: the program's public description.
+        greeting: result of :meth:`Server.greeting`: the program's public description.
         engine: "kernel", "tenseal" (slower), or "cleartext" for a rehearsal that hides nothing; the server's.
-        key: with which the description must be signed; None for any.
-        store: of what is prepared; None: memory, for as long as the client.
+        key: the key that must have signed the description; None for any.
+        store: store of prepared work; None: memory, for as long as the client.
         owner: 32 random bytes that the store is bound to; empty if it ends with the client.
 
     Attributes:
         program: the public description, without weights.
-        meter: what was measured of images.
-        preparation: what was measured of offline work.
+        meter: measurements of images.
+        preparation: measurements of offline work.
         waited: whether the last image had to wait for its preparation.
         shares: the client's own share of every node of the last inference.
 
@@ -97,11 +97,11 @@ class Client:
         self.close()
 
     def keys(self) -> bytes:
-        """A public key, and Galois keys for exactly the program's rotations; they are sent once."""
+        """Return a public key, and Galois keys for exactly the program's rotations; they are sent once."""
         return self._open().public_keys(self.program.column_steps)
 
     def _open(self) -> ClientEngine:
-        """The engine. Its secret key is made when it is first needed: images with prepared work need none."""
+        """Return the engine. Its secret key is made on first use: images with prepared work need none."""
         if self._make is None:
             raise closed()
         if self._engine is None:
@@ -123,8 +123,8 @@ class Client:
         Raises:
             RuleError: the image has the wrong shape or range, a reply is not what the protocol expects, or this is a
                 copy (fork) of the process that began the image, or another thread runs one.
-            WrongResult: the result is wider than right ones are, or no class. The server is not told: all of the
-                image's requests were sent.
+            ImpossibleResultError: the result is wider than right ones are, or no class. The server is not told: all of
+                the image's requests were sent.
         """
         check_image(self.program.nodes[0], image)
         if self._make is None:
@@ -177,17 +177,17 @@ class Client:
         yield from self._prepared.agree()
 
     def forget_session(self) -> None:
-        """Drop what only the session's server has another half of: a new session begins."""
+        """Drop state whose other half only the session's server has: a new session begins."""
         self._prepared.forget_session()
 
     @cached_property
     def together(self) -> int:
-        """Images that are prepared at once, at most: their random shares fill ciphertexts together."""
+        """The most images that are prepared at once: their random shares fill ciphertexts together."""
         return message_sizes.max_batch(self.program)
 
     @property
     def known(self) -> Program:
-        """What both parties know of the program."""
+        """The public description of the program."""
         return self.program
 
     @property
@@ -197,16 +197,16 @@ class Client:
 
     @property
     def prepared(self) -> int:
-        """Images for which there is prepared work."""
+        """The number of images for which there is prepared work."""
         return len(self._prepared.ready)
 
     @property
     def dropped(self) -> list[str]:
-        """Why prepared work was dropped, in words."""
+        """The reasons why prepared work was dropped, in words."""
         return self._prepared.dropped
 
     def _image(self, image: Values) -> Generator[bytes, bytes, bytes]:
-        """Return what the server hands out of the result; the image is prepared first if there is no prepared work."""
+        """Return the server's part of the result; the image is prepared first if there is no prepared work."""
         received = yield from self._prepared_image(image)
         self.waited = received is None
         if received is None:
@@ -219,15 +219,15 @@ class Client:
         return received
 
     def _prepared_image(self, image: Values) -> Generator[bytes, bytes, bytes | None]:
-        """What the server hands out of the result, if both parties have prepared work; None otherwise."""
+        """Return the server's part of the result, if both parties have prepared work; None otherwise."""
         if self._prepared.unknown:
             yield from self.agree()
         while (correlated := self._prepared.take()) is not None:
-            self.shares = held = Walk(self.program, correlated.kept)
-            received = yield from self._prepared.infer(correlated, image, held)
+            self.shares = walk = Walk(self.program, correlated.kept)
+            received = yield from self._prepared.infer(correlated, image, walk)
             if received is not None:
                 return received
-            wipe(held.values())
+            wipe(walk.values())
         return None
 
 

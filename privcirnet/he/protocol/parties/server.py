@@ -37,27 +37,27 @@ from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.system.process import Process
 
 _LANES = False, True
-"""Images, and offline work: a session goes on with either whenever a request of it comes."""
+"""Lanes of a session: images, and offline work. Either goes on whenever a request of it comes."""
 
 
 class Server:
     """One program, its weights encoded, ready for sessions.
 
     Args:
-        program: with weights.
+        program: program with weights.
         engine: "kernel", "tenseal" (slower), or "cleartext" for a rehearsal that hides nothing.
         spectra: weight spectra by node, if they were exported; computed otherwise.
-        progress: called with each layer's name before its weights are encoded.
-        cache: for the encoded weights of engine "kernel": a cap on memory, a folder that keeps them.
-        signature: of the program's public description, for clients that pin a key; empty for none.
+        progress: function called with each layer's name before its weights are encoded.
+        cache: cache for the encoded weights of engine "kernel": a cap on memory, a folder that keeps them.
+        signature: signature of the program's public description, for clients that pin a key; empty for none.
         watched: whether sessions keep their shares of every node, for whoever audits both parties. If not, each share
             of a prepared image is zeroed after its last use.
 
     Attributes:
-        program: as given, with the width of its result if that is proved and was missing.
+        program: the given program, with the width of its result if that is proved and was missing.
         engine: the server's engine.
-        watched: as given, of sessions to come.
-        rounds: by name of the nodes that take one, in order: the exchange, and what the server holds for it.
+        watched: the given value, for sessions to come.
+        rounds: exchanges and their prepared nodes, by name of the nodes that take one, in order.
 
     Raises:
         RuleError: no program, a value bound over t / 2, too little noise budget, a layer without a weight, or an
@@ -94,12 +94,12 @@ class Server:
             weights, spectrum = program.weights.get(name), (spectra or {}).get(name)
             if progress and weights is not None and weights.rows.size:
                 progress(name)
-            held = exchange.prepare(weights, spectrum, self.engine, name)
-            self.rounds[name] = exchange, held
+            prepared = exchange.prepare(weights, spectrum, self.engine, name)
+            self.rounds[name] = exchange, prepared
 
     @property
     def known(self) -> Program:
-        """What both parties know of the program, and its weights."""
+        """The public description of the program, and its weights."""
         return self.program
 
     @property
@@ -108,12 +108,12 @@ class Server:
         return message_sizes.largest(self.program)
 
     def in_words(self) -> str:
-        """Return what the program computes and what it takes, for whoever runs it."""
-        program, known = self.program, self.program.pixels
+        """Describe the program's computation and its cost, for the operator."""
+        program, pixels = self.program, self.program.pixels
         return (
             f"{len(program.linear_nodes)} layers with weights, {message_sizes.rounds(program)} rounds an image, "
             f"n = {program.parameters.ring_degree}, log q = {program.parameters.log_q}; "
-            f"images of {' x '.join(map(str, known.shape))} integers in [{known.low}, {known.high}]; "
+            f"images of {' x '.join(map(str, pixels.shape))} integers in [{pixels.low}, {pixels.high}]; "
             f"a session takes {session_in_memory(program) / 1e6:.0f} MB, "
             f"an inference that it prepares {self.prepared_bytes(bytes(32)) / 1e6:.1f} MB"
         )
@@ -127,8 +127,8 @@ class Server:
         """Return a session with one client.
 
         Args:
-            keys: what :meth:`Client.keys` returned; None: the session runs prepared images only.
-            store: of what is prepared with this client; None: memory, for as long as the session.
+            keys: result of :meth:`Client.keys`; None: the session runs prepared images only.
+            store: store of work prepared with this client; None: memory, for as long as the session.
             owner: 32 random bytes that a client chose for all that it prepares; empty where the store ends here.
 
         Raises:
@@ -148,45 +148,45 @@ class Server:
 
     @cached_property
     def last_uses(self) -> Mapping[str, Sequence[str]]:
-        """After which node which shares are zeroed, where nobody watches."""
+        """The shares to zero after each node, where nobody watches."""
         return zeroing.last_uses(node for stage in self.stages for node in (*stage.before, *stage.nodes))
 
     @cached_property
     def stages(self) -> list[OnlineBatch]:
-        """All nodes as an image with prepared work goes through them."""
+        """The stages of an image with prepared work."""
         return waves.online_batches(self.program, {name: exchange for name, (exchange, _) in self.rounds.items()})
 
     @cached_property
     def layers(self) -> dict[str, ClearLinear]:
-        """The linear layers in clear by node, for the online phase; made when they are first asked for."""
+        """The linear layers in clear by node, for the online phase; made on first use."""
         t, weights = self.program.parameters.plain_modulus, self.program.weights
         return {node.name: clear_linear(layer, weights[node.name].rows, t) for node, layer in self.program.linear_nodes}
 
     @property
     def stacks(self) -> Mapping[str, PreparedNode]:
-        """What it holds for stacks of images by node; made when several are first prepared together."""
+        """The prepared nodes for stacks of images, by node; made when several are first prepared together."""
         with self._lock:
             return self._stacks
 
     @cached_property
     def _stacks(self) -> Mapping[str, PreparedNode]:
-        found = dict[str, PreparedNode]()
+        prepared = dict[str, PreparedNode]()
         for node, shape, stack in self.program.stacks:
             exchange, weights = StackedExchange(shape, stack, stack.images), self.program.weights[node.name]
-            found[node.name] = exchange.prepare(weights, None, self.engine, node.name)
-        return found
+            prepared[node.name] = exchange.prepare(weights, None, self.engine, node.name)
+        return prepared
 
 
 class Session:
-    """One client's inferences, one image after the other. Messages in the wrong order are refused; ``with`` closes it.
+    """A session of one client's inferences, one image at a time. It refuses out-of-order messages; ``with`` closes it.
 
     Args:
-        keys: the client's, as the server's engine loaded them; None: it has sent none.
+        keys: the client's keys, as the server's engine loaded them; None: it has sent none.
 
     Attributes:
-        dropped: why correlated randomness could not be used, in words.
+        dropped: reasons why correlated randomness could not be used, in words.
         shares: the server's own share of every node of the last inference, if it is watched; None for zero.
-        watched: whether the images that begin from now on are; at first as the server has it.
+        watched: whether the images that begin from now on are watched; at first the server's value.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class Session:
         self.shares = {}
 
     def seen(self) -> Mapping[str, Residues | None]:
-        """Return the shares: what an audit of both parties compares."""
+        """Return the shares, which an audit of both parties compares."""
         return self.shares
 
     def __enter__(self) -> "Session":
@@ -262,7 +262,7 @@ class Session:
         return steps
 
     def _preparations(self) -> Generator[bytes, bytes, None]:
-        """Is sent requests and yields the reply to each; what it yields before the first request is no reply."""
+        """Receive requests of offline work and yield the reply to each; the first value yielded is no reply."""
         reply = b""
         while True:
             message = yield reply
@@ -270,7 +270,7 @@ class Session:
             reply = yield from self._prepared.offline(message, self._server.engine, self._keys)
 
     def _images(self) -> Generator[bytes, bytes, None]:
-        """The same for images."""
+        """Receive requests of images and yield the reply to each; the first value yielded is no reply."""
         reply = b""
         while True:
             message = yield reply

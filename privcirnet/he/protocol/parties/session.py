@@ -1,4 +1,4 @@
-"""One inference from the client's side: its requests, and whoever replies to them, in this process or far away."""
+"""An inference from the client's side: its requests, and a handler that replies, in this process or far away."""
 
 import time
 from collections.abc import Callable, Generator
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Handler(Protocol):
-    """Whoever replies to a client's requests: a server's session, or a connection to one."""
+    """A handler of a client's requests: a server's session, or a connection to one."""
 
     def handle(self, message: bytes) -> bytes:
         """Return the reply to a request.
@@ -31,10 +31,10 @@ class Traffic:
     """The messages of one round.
 
     Attributes:
-        position: the node's position in the program; :data:`wire.OUTPUT` for the last one.
+        position: position of the node in the program; :data:`wire.OUTPUT` for the last one.
         up: bytes from client to server.
         down: bytes from server to client.
-        seconds: from the request to its reply, as the client sees it.
+        seconds: time from the request to its reply, as the client sees it.
     """
 
     position: int
@@ -49,10 +49,10 @@ ExchangeProgress = Callable[[Traffic], object]
 def run(
     client: ServedClient, session: Handler, image: Values, progress: ExchangeProgress = lambda exchange: None
 ) -> tuple[Values, list[Traffic]]:
-    """Return the logits of one image and what was sent for them.
+    """Return the logits of one image and the traffic for them.
 
     Args:
-        image: integers, the program's input shape.
+        image: integers of the program's input shape.
 
     Returns:
         (logits as integers in units of the output's step, traffic of each round).
@@ -66,7 +66,7 @@ def run(
 def prepare(
     client: Client, session: Handler, count: int = 1, progress: ExchangeProgress = lambda exchange: None
 ) -> list[Traffic]:
-    """Return the traffic of each round of all encrypted work for some images to come.
+    """Do all encrypted work for some images to come, and return the traffic of each round.
 
     Raises:
         RuleError: there is no room, or either party refuses the other's message.
@@ -86,7 +86,7 @@ def agree(client: ServedClient, session: Handler) -> None:
 def _conversed(
     exchange: Generator[bytes, bytes, T], session: Handler, progress: ExchangeProgress
 ) -> tuple[T, list[Traffic]]:
-    """What a client's generator returns in the end, and the traffic of each round."""
+    """Return the result of a client's generator, and the traffic of each round."""
     traffic: list[Traffic] = []
     with closing(exchange):  # what it has begun is undone now where it is left in the middle
         message = next(exchange)

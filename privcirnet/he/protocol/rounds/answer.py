@@ -1,4 +1,4 @@
-"""The last round: what the server hands out of its share of the result, and what the client makes of it.
+"""The last round: the server's part of its share of the result, and the client's result from it.
 
 *logits*: the whole share. The client adds its own modulo t and has the result, all of t's bits of it.
 
@@ -24,15 +24,15 @@ from privcirnet.he.ring.modular import SHARE_BYTES, Residues
 
 
 def part_bytes(program: Program) -> int:
-    """Return the bytes of the only part of what the server hands out."""
+    """Return the bytes of the only part of the server's last message."""
     return SHARE_BYTES * prod(program.output.shape)
 
 
 def reveal_output(program: Program, share: Residues) -> bytes:
-    """Return the message with what the client is due of the server's share of the result.
+    """Return the message with the client's due of the server's share of the result.
 
     Args:
-        share: the server's, residues of any shape.
+        share: the server's share, residues of any shape.
     """
     if program.answer == "top1":
         window = _window(program)
@@ -41,20 +41,20 @@ def reveal_output(program: Program, share: Residues) -> bytes:
 
 
 def result(program: Program, share: Residues, part: bytes) -> Values:
-    """Return the result from the client's share of it and what the server handed out: integers of the logits' shape.
+    """Return the result, integers of the logits' shape, from the client's share and the server's part.
 
     Args:
-        share: the client's, residues of any shape.
-        part: the only one of the message.
+        share: the client's share, residues of any shape.
+        part: the only part of the message.
 
     Raises:
         RuleError: it is not a part of a share of that many values.
-        WrongResult: the result is wider than right ones are, or it is no class.
+        ImpossibleResultError: the result is wider than right ones are, or it is no class.
     """
     if program.answer == "top1":
-        values = program.answered(found := _class(program, share, part))
+        values = program.answered(class_index := _class(program, share, part))
         if not values.any():
-            raise _wrong(program, f"class {found.item()}", values)
+            raise _wrong(program, f"class {class_index.item()}", values)
         return values
     values = shares.reveal(share, part, program.parameters.plain_modulus)
     if (bits := width(values)) > program.output_bits > 0:
@@ -63,11 +63,11 @@ def result(program: Program, share: Residues, part: bytes) -> Values:
 
 
 def _class(program: Program, share: Residues, part: bytes) -> Residues:
-    """The class modulo a power of two."""
+    """Return the class modulo a power of two."""
     t, window = np.uint64(program.parameters.plain_modulus), np.uint64(_window(program))
-    told = shares.from_bytes(part, share.shape, 2 * int(window))
-    wraps = (told < window) | (share >= window)
-    return (told + share - t * wraps) & (window - np.uint64(1))
+    server_share = shares.from_bytes(part, share.shape, 2 * int(window))
+    wraps = (server_share < window) | (share >= window)
+    return (server_share + share - t * wraps) & (window - np.uint64(1))
 
 
 def width(values: Values) -> int:
@@ -88,5 +88,5 @@ def _wrong(program: Program, got: str, values: Values) -> ImpossibleResultError:
 
 
 def _window(program: Program) -> int:
-    """2^k, at least the number of classes."""
+    """Return 2^k, at least the number of classes."""
     return 1 << (prod(program.logits.shape) - 1).bit_length()

@@ -1,4 +1,4 @@
-"""What client and server send each other for one operation on shared values: what all kinds of exchanges have alike.
+"""Exchanges of client and server for one operation on shared values: the interface of all kinds.
 
 From their shares of the inputs, each party gets its share of the result, in one or more trips from the client to the
 server and back. Each kind is one file beside this one, and one line of the table in
@@ -23,19 +23,19 @@ if TYPE_CHECKING:  # it loads the kernels
 ClientShares = Sequence[Residues]
 """The client's share of each input of a node, residues mod t."""
 ServerShares = Sequence[Residues | None]
-"""The server's; None for zero, which its share of the image is."""
+"""The server's share of each input; None for zero, which its share of the image is."""
 AT_ONCE_BYTES = 1 << 27
-"""Of what either party works on at a time while it prepares: larger exchanges go in pieces, one after the other."""
+"""Bytes that either party works on at a time while it prepares: larger exchanges go in pieces, one by one."""
 
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """What is known of an exchange before it happens.
+    """The public facts of an exchange before it happens.
 
     Attributes:
-        turns: the client begins (:mod:`protocol.rounds.turns`).
+        turns: messages, the client's first (:mod:`protocol.rounds.message_specs`).
         block_size: b of the weights; 1 without structure.
-        transfers: oblivious ones that it takes, which both parties make in the same order: those in which the client
+        transfers: oblivious transfers, which both parties make in the same order: those in which the client
             helps, and those in which the server does.
     """
 
@@ -49,12 +49,12 @@ class RoundPlan:
 
     @property
     def ciphertexts_up(self) -> int:
-        """Ciphertexts that the client sends."""
+        """The number of ciphertexts that the client sends."""
         return self._ciphertexts("client")
 
     @property
     def ciphertexts_down(self) -> int:
-        """Ciphertexts that the server sends."""
+        """The number of ciphertexts that the server sends."""
         return self._ciphertexts("server")
 
     def _ciphertexts(self, sender: Sender) -> int:
@@ -63,10 +63,10 @@ class RoundPlan:
 
 @dataclass(frozen=True)
 class PreparedNode:
-    """What the server alone holds for a node.
+    """The server's secret inputs to a node.
 
     Attributes:
-        weights: encoded for the server's engine; None for an operation without weights.
+        weights: weights encoded for the server's engine; None for an operation without weights.
         bias: int64, (K,) or of the result's shape (K, H', W'); None for zero.
     """
 
@@ -75,16 +75,16 @@ class PreparedNode:
 
 
 class Exchange(Protocol):
-    """What one node's operation takes."""
+    """The exchange of one node's operation."""
 
     @property
     def plan(self) -> RoundPlan:
-        """Turns and counts."""
+        """The turns and counts."""
         ...
 
     @property
     def online(self) -> OnlinePhase:
-        """What is left to do with the image where the exchange was done ahead."""
+        """The rest of the work with the image where the exchange was done ahead."""
         ...
 
     def noise_bits(self, parameters: Parameters) -> int:
@@ -92,24 +92,24 @@ class Exchange(Protocol):
         ...
 
     def working_bytes(self, parameters: Parameters) -> int:
-        """Return the bytes that either party has in memory at most during its turns, what comes of them included.
+        """Return the most bytes that either party has in memory during its turns, the results included.
 
-        Here of ciphertexts, whose polynomials are there as messages and as residues. What a server makes of them it has
+        This counts ciphertexts, whose polynomials are there as messages and as residues. A server has its results only
         while it computes a reply, and one at a time.
         """
         ciphertext = 2 * 8 * parameters.ring_degree * len(parameters.coefficient_bits)
         return 2 * ciphertext * (self.plan.ciphertexts_up + self.plan.ciphertexts_down)
 
     def pieces(self, count: int) -> "Sequence[Exchange]":
-        """Return exchanges that do this one's work one after the other, for some images at once; here itself.
+        """Return the exchanges that do this one's work in sequence, for some images at once; here itself.
 
-        What a party keeps of all of them is :meth:`joined`.
+        :meth:`joined` gives a party's correlation from all of them.
         """
         return [self]
 
-    def joined(self, kept: Sequence[Kept]) -> Kept:
-        """Return what a party keeps, from what it keeps of each of the pieces."""
-        (whole,) = kept
+    def joined(self, pieces: Sequence[Kept]) -> Kept:
+        """Return a party's correlation from those of the pieces."""
+        (whole,) = pieces
         return whole
 
     def prepare(
@@ -119,11 +119,11 @@ class Exchange(Protocol):
         engine: ServerEngine,
         name: str,
     ) -> PreparedNode:
-        """Return what the server holds for the node, made once for all exchanges; no encoded weights unless overridden.
+        """Return the node's prepared weights and bias, made once for all exchanges; no weights unless overridden.
 
         Args:
-            weights: the node's; None where it has none.
-            spectrum: of the weights, if it was exported; None to compute it.
+            weights: the node's weights; None where it has none.
+            spectrum: spectrum of the weights, if it was exported; None to compute it.
 
         Raises:
             RuleError: the weights are zero where the engine needs one that is not.
@@ -145,7 +145,7 @@ class Exchange(Protocol):
 
     def server(
         self,
-        held: PreparedNode,
+        prepared: PreparedNode,
         shares: ServerShares,
         engine: ServerEngine,
         keys: EvaluationKeys,
@@ -163,7 +163,7 @@ class Exchange(Protocol):
 
 
 class OneTrip(Exchange, ABC):
-    """What exchanges of one request and one reply have alike."""
+    """An exchange of one request and one reply."""
 
     @abstractmethod
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
@@ -172,7 +172,7 @@ class OneTrip(Exchange, ABC):
     @abstractmethod
     def reply(
         self,
-        held: PreparedNode,
+        prepared: PreparedNode,
         shares: ServerShares,
         messages: list[bytes],
         engine: ServerEngine,
@@ -200,12 +200,12 @@ class OneTrip(Exchange, ABC):
 
     def server(
         self,
-        held: PreparedNode,
+        prepared: PreparedNode,
         shares: ServerShares,
         engine: ServerEngine,
         keys: EvaluationKeys,
         transfers: "OtSession | None",
     ) -> PartyCoroutine[Residues]:
-        replies, own = self.reply(held, shares, (yield []), engine, keys)
+        replies, share = self.reply(prepared, shares, (yield []), engine, keys)
         yield replies
-        return own
+        return share

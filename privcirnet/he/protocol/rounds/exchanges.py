@@ -1,4 +1,4 @@
-"""Which operations take an exchange, and which: the one place that says so for both parties, sizes and reports."""
+"""The table of operations and their exchanges: the one place for both parties, sizes and reports."""
 
 from collections.abc import Callable
 from math import prod
@@ -14,7 +14,7 @@ from privcirnet.he.protocol.rounds.product import ProductExchange
 from privcirnet.he.protocol.rounds.square import SquareExchange
 
 Constructor = Callable[[Any, tuple[int, int, int], Program], Exchange]
-"""(operation, shape of its result, program) -> exchange."""
+"""Function (operation, shape of its result, program) -> exchange."""
 
 
 def _floor(operation: Any, shape: tuple[int, int, int], program: Program) -> Exchange:
@@ -38,7 +38,7 @@ EXCHANGES: dict[type, Constructor] = {
     op.ExactReLU: _floor,
     op.ExactTable: _table,
 }
-"""Operations that are not local."""
+"""Exchanges by operations that are not local."""
 
 
 def exchange_of(node: Node, program: Program) -> Exchange | None:
@@ -58,5 +58,5 @@ def exchanges_of(program: Program) -> dict[str, Exchange]:
     Raises:
         RuleError: an operation is not local, but has no exchange.
     """
-    found = ((node.name, exchange_of(node, program)) for node in program.nodes)
-    return {name: exchange for name, exchange in found if exchange is not None}
+    pairs = ((node.name, exchange_of(node, program)) for node in program.nodes)
+    return {name: exchange for name, exchange in pairs if exchange is not None}

@@ -1,6 +1,6 @@
 """The messages of an exact truncation, ReLU or clip: two trips ahead of the image, two with it, and no ciphertext.
 
-It cannot be done with an image's own shares: what the client knows of its share ahead is what the tables are made of.
+It cannot be done with an image's own shares: the tables are made of the client's share, which it knows ahead.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,15 +34,15 @@ from privcirnet.he.ring.modular import Residues
 
 NUMBERS = "numbers"
 _VALUE_BYTES = 128
-"""In memory, of a value beside what is counted."""
+"""Bytes in memory for a value, beside those that are counted."""
 
 
 @dataclass(frozen=True)
 class FloorOnline:
-    """What is left with the image: the server's masked digits, and the client's answers from its tables.
+    """The online phase of a floor: the server's masked digits, and the client's answers from its tables.
 
     Attributes:
-        rows: of the padded values, those of a piece; None: all of them.
+        rows: range of a piece within the padded values; None: all of them.
     """
 
     floor: ExactFloor
@@ -51,18 +51,18 @@ class FloorOnline:
 
     @property
     def values(self) -> int:
-        """Of the node's result."""
+        """The number of values of the node's result."""
         return prod(self.shape)
 
     @property
     def padded(self) -> int:
-        """Values in whole words of planes; of a piece, its own."""
+        """The number of values in whole words of planes; for a piece, its own."""
         return -(-self.values // 64) * 64 if self.rows is None else len(self.rows)
 
     @property
     def client_keeps(self) -> Mapping[str, int]:
-        kept = self._keeps(parties.client_planes(self.floor), parties.client_numbers(self.floor))
-        return {SHARE: self.values, **kept}
+        sizes = self._keeps(parties.client_planes(self.floor), parties.client_numbers(self.floor))
+        return {SHARE: self.values, **sizes}
 
     @property
     def server_keeps(self) -> Mapping[str, int]:
@@ -85,31 +85,33 @@ class FloorOnline:
     def keep_client(self, share: Residues, result: Residues, t: int) -> Kept:
         return {SHARE: share, **self._kept(result, self.client_keeps[PLANES])}
 
-    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues, t: int) -> Kept:
-        return self._kept(own, self.server_keeps[PLANES])
+    def keep_server(self, offline_shares: Sequence[Residues | None], result: Residues, t: int) -> Kept:
+        return self._kept(result, self.server_keeps[PLANES])
 
     def _kept(self, flat: Residues, planes: int) -> dict[str, Residues]:
         return {PLANES: flat.reshape(-1)[:planes], NUMBERS: flat.reshape(-1)[planes:]}
 
-    def shaped(self, kept: Kept) -> FloorKept:
-        """Return what is kept, in rows."""
-        return FloorKept(kept[PLANES].reshape(-1, self.padded // 64), kept[NUMBERS].reshape(-1, self.padded))
+    def shaped(self, correlation: Kept) -> FloorKept:
+        """Return a correlation in rows."""
+        return FloorKept(
+            correlation[PLANES].reshape(-1, self.padded // 64), correlation[NUMBERS].reshape(-1, self.padded)
+        )
 
-    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
-        return parties.client_online(self.floor, self.shaped(kept), self.pad(kept[SHARE]))
+    def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
+        return parties.client_online(self.floor, self.shaped(correlation), self.pad(correlation[SHARE]))
 
     def server(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int
+        self, layer: ClearLinear | None, correlation: Kept, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
-        found = yield from parties.server_online(self.floor, self.shaped(kept), self.raised(shares[0]))
-        return found[: self.values].reshape(self.shape)
+        values = yield from parties.server_online(self.floor, self.shaped(correlation), self.raised(shares[0]))
+        return values[: self.values].reshape(self.shape)
 
     def raised(self, share: Residues) -> Residues:
-        """Return the server's share of what is rounded down to the nearest integer, in whole words of planes."""
+        """Return the server's share of the value that is rounded down, in whole words of planes."""
         return self.pad((share + np.uint64(1 << self.floor.f >> 1)) % np.uint64(self.floor.t))
 
     def pad(self, values: Residues) -> Residues:
-        """Return values with zeros behind them, in whole words of planes; of a piece, its own."""
+        """Return values padded with zeros to whole words of planes; for a piece, its own."""
         whole = np.concatenate([values.reshape(-1), np.zeros(-self.values % 64, dtype=np.uint64)])
         return whole if self.rows is None else whole[self.rows.start : self.rows.stop]
 
@@ -119,10 +121,10 @@ class FloorExchange(Exchange):
     """The exchange of an exact step, from one share of any shape to one of the same shape.
 
     Attributes:
-        t: of the shares.
-        m: of the results' shares; 0: t.
-        source: of oblivious transfers, one of :data:`mpc.ot.session.OT_PROTOCOLS`.
-        rows: of the padded values, those of a piece; None: all of them.
+        t: modulus of the shares.
+        m: modulus of the results' shares; 0: t.
+        source: source of oblivious transfers, one of :data:`mpc.ot.session.OT_PROTOCOLS`.
+        rows: range of a piece within the padded values; None: all of them.
     """
 
     operation: ExactStep
@@ -134,7 +136,7 @@ class FloorExchange(Exchange):
 
     @property
     def floor(self) -> ExactFloor:
-        """What is computed."""
+        """The function that is computed."""
         step = self.operation
         return _floor(self.t, step.bits, self.m or self.t, 0 if step.rectifies else step.bound, step.top)
 
@@ -144,7 +146,7 @@ class FloorExchange(Exchange):
 
     @cached_property
     def plan(self) -> RoundPlan:
-        """Extensions of oblivious transfers, and what they hide."""
+        """The extensions of oblivious transfers, and the messages that they hide."""
         floor, values = self.floor, self.online.padded
         first, second, third = (values * bits // 8 for bits in floor.ahead_bits())
         slots = floor.down[-1].stop, floor.up[-1].stop
@@ -155,7 +157,7 @@ class FloorExchange(Exchange):
         return RoundPlan(self.operation.title, "transfers", alternating("client", octets), transfers=transfers)
 
     def noise_bits(self, parameters: Parameters) -> int:
-        """Without ciphertexts there is no noise."""
+        """Return 0: without ciphertexts there is no noise."""
         return 0
 
     def working_bytes(self, parameters: Parameters) -> int:
@@ -163,43 +165,43 @@ class FloorExchange(Exchange):
 
     @cached_property
     def _working_bytes(self) -> int:
-        """All rows of its transfers, its messages with copies of them, and twice what is kept of it, once in parts."""
+        """Return the bytes of transfer rows, messages and their copies, and twice the correlation, once in parts."""
         plan, online = self.plan, self.online
         sent = sum(sum(turn.octets) for turn in plan.turns)
-        kept = max(keeps[PLANES] + keeps[NUMBERS] for keeps in (online.client_keeps, online.server_keeps))
-        return ROW_BYTES * sum(plan.transfers) + 2 * sent + 2 * 8 * kept + _VALUE_BYTES * online.padded
+        words = max(keeps[PLANES] + keeps[NUMBERS] for keeps in (online.client_keeps, online.server_keeps))
+        return ROW_BYTES * sum(plan.transfers) + 2 * sent + 2 * 8 * words + _VALUE_BYTES * online.padded
 
     def pieces(self, count: int) -> "Sequence[FloorExchange]":
-        """Some of the values each, of like size, in whole words of planes."""
+        """Return exchanges of some of the values each, of like size, in whole words of planes."""
         words = self.online.padded // 64
         number = min(words, -(-count * self._working_bytes // AT_ONCE_BYTES))
         cuts = (64 * (words * part // number) for part in range(number + 1))
         return [replace(self, rows=range(*cut)) for cut in pairwise(cuts)] if number > 1 else [self]
 
-    def joined(self, kept: Sequence[Kept]) -> Kept:
-        if len(kept) == 1:
-            return kept[0]
+    def joined(self, pieces: Sequence[Kept]) -> Kept:
+        if len(pieces) == 1:
+            return pieces[0]
         words = self.online.padded // 64
-        planes, numbers = ([one[name] for one in kept] for name in (PLANES, NUMBERS))
+        planes, numbers = ([piece[name] for piece in pieces] for name in (PLANES, NUMBERS))
         return {
-            **kept[0],
+            **pieces[0],
             PLANES: self._planes_joined(_in_rows(planes, words)).reshape(-1),
             NUMBERS: np.concatenate(_in_rows(numbers, 64 * words), axis=1).reshape(-1),
         }
 
     def _planes_joined(self, pieces: Sequence[Residues]) -> Residues:
-        """Return the planes of all values; ``pieces``: of each piece, (planes, words)."""
+        """Return the planes of all values; ``pieces``: planes of each piece, (planes, words)."""
         return np.concatenate(pieces, axis=1)
 
     def client(
         self, shares: ClientShares, engine: ClientEngine, transfers: OtSession | None
     ) -> PartyCoroutine[Residues]:
-        own = self.online.pad(shares[0])
-        return flat((yield from parties.client_offline(self.floor, own, given(transfers))))
+        share = self.online.pad(shares[0])
+        return flat((yield from parties.client_offline(self.floor, share, given(transfers))))
 
     def server(
         self,
-        held: PreparedNode,
+        prepared: PreparedNode,
         shares: ServerShares,
         engine: ServerEngine,
         keys: EvaluationKeys,
@@ -209,17 +211,19 @@ class FloorExchange(Exchange):
 
 
 @lru_cache(maxsize=256)
-def _floor(t: int, f: int, m: int, bound: int, most: int) -> ExactFloor:
+def _floor(t: int, f: int, m: int, bound: int, clip: int) -> ExactFloor:
     """Return a shape, which all pieces of a node share."""
-    return ExactFloor(t, f, m, bound, most)
+    return ExactFloor(t, f, m, bound, clip)
 
 
-def flat(*kept: FloorKept) -> Residues:
-    """Return what a party keeps in one row: all planes, then all numbers."""
-    return np.concatenate([rows.reshape(-1) for rows in (*(k.planes for k in kept), *(k.numbers for k in kept))])
+def flat(*correlations: FloorKept) -> Residues:
+    """Return a party's correlations in one row: all planes, then all numbers."""
+    return np.concatenate(
+        [rows.reshape(-1) for rows in (*(k.planes for k in correlations), *(k.numbers for k in correlations))]
+    )
 
 
 def _in_rows(pieces: Sequence[Residues], columns: int) -> list[Residues]:
-    """Return flat pieces of an array in its rows; ``columns``: of the array."""
+    """Return flat pieces of an array in its rows of ``columns`` columns."""
     rows = sum(map(len, pieces)) // columns
     return [piece.reshape(rows, -1) for piece in pieces]

@@ -28,7 +28,7 @@ from privcirnet.he.system import threads
 
 @dataclass(frozen=True)
 class LinearOnline:
-    """A linear layer's: the server keeps its mask, with the bias."""
+    """The online phase of a linear layer: the server keeps its mask, with the bias."""
 
     shape: tuple[int, int, int]
 
@@ -41,7 +41,7 @@ class LinearOnline:
         return {"mask": prod(self.shape)}
 
     def turns(self, t: int) -> tuple[MessageSpec, ...]:
-        """None: nobody sends anything."""
+        """Return no turns: nobody sends anything."""
         return ()
 
     @property
@@ -54,18 +54,18 @@ class LinearOnline:
     def keep_client(self, share: Residues, result: Residues, t: int) -> Kept:
         return {SHARE: share}
 
-    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues, t: int) -> Kept:
-        return {"mask": own.reshape(-1)}
+    def keep_server(self, offline_shares: Sequence[Residues | None], result: Residues, t: int) -> Kept:
+        return {"mask": result.reshape(-1)}
 
-    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
+    def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         yield from ()
 
     def server(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int
+        self, layer: ClearLinear | None, correlation: Kept, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
         yield from ()
         assert layer is not None
-        return layer.apply(shares[0], kept["mask"].reshape(self.shape))
+        return layer.apply(shares[0], correlation["mask"].reshape(self.shape))
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class LinearExchange(OneTrip):
     """The round of a linear layer, from one share (C, H, W) to one (K, H', W').
 
     Attributes:
-        layer: shape, block size and encoding.
-        stack: how offline work takes several images together, if it does.
+        layer: layer with its shape, block size and encoding.
+        stack: stack of several images in offline work, if there is one.
     """
 
     layer: Layer
@@ -117,29 +117,29 @@ class LinearExchange(OneTrip):
 
     def reply(
         self,
-        held: PreparedNode,
+        prepared: PreparedNode,
         shares: ServerShares,
         messages: list[bytes],
         engine: ServerEngine,
         keys: EvaluationKeys,
     ) -> tuple[list[bytes], Residues]:
         layer, share, t = self.layer, shares[0], engine.parameters.plain_modulus
-        mask = threads.beside(lambda: self._mask(held.bias, t))
+        mask = threads.beside(lambda: self._mask(prepared.bias, t))
         inputs = engine.receive_all(messages, None if share is None else layer.encode_input(share, t))
-        outputs = layer.evaluate(held.weights, inputs, engine, keys)
-        minus, own = mask()
-        return engine.reply_all(outputs, minus, keys, layer.kept), own
+        outputs = layer.evaluate(prepared.weights, inputs, engine, keys)
+        minus, output_share = mask()
+        return engine.reply_all(outputs, minus, keys, layer.kept), output_share
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
         slots = engine.decrypt_all(messages, self.layer.kept)
         return self.layer.decode_output(slots, engine.parameters.plain_modulus)
 
     def _mask(self, bias: Integers | None, t: int) -> tuple[Residues, Residues]:
-        """(minus a mask in slots (ciphertexts_out, n), the server's share (K, H', W') = the mask + bias).
+        """Return minus a mask in slots (ciphertexts_out, n), and the server's share (K, H', W') = the mask + bias.
 
         Uniform slots are a mask as they are: what they decode to is uniform too.
         """
         layer, constants = self.layer, np.zeros(1, dtype=np.int64) if bias is None else bias
         minus = sampling.uniform((layer.ciphertexts_out, layer.ring_degree), t)
-        own = np.broadcast_to(modular.residues(spread(constants), t), layer.shape.output_shape)
-        return minus, modular.subtract(own, layer.decode_output(minus, t), t)
+        constant = np.broadcast_to(modular.residues(spread(constants), t), layer.shape.output_shape)
+        return minus, modular.subtract(constant, layer.decode_output(minus, t), t)

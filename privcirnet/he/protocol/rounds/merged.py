@@ -1,4 +1,4 @@
-"""Exchanges of several nodes and images in the same messages, which only offline work can have.
+"""Merged exchanges: several nodes and images in the same messages, which only offline work can have.
 
 Values of several images stand on a new first axis. The values of all squares fill ciphertexts one after the other,
 whichever node and image they belong to. Linear layers take images together where their stack says so. All other
@@ -43,8 +43,8 @@ class Part(NamedTuple):
     """One exchange of a message.
 
     Attributes:
-        exchange: with shares of one image, of a stack of them, or of all squares.
-        members: which of the message's exchanges it is for: one, or all squares.
+        exchange: exchange on shares of one image, of a stack of them, or of all squares.
+        members: numbers of the message's exchanges that it is for: one, or all squares.
     """
 
     exchange: Exchange
@@ -57,7 +57,7 @@ class BatchedExchange:
     """The rounds of some nodes for several images.
 
     Attributes:
-        exchanges: of one image; none of these nodes needs another's result.
+        exchanges: exchanges of one image; none of these nodes needs another's result.
     """
 
     exchanges: tuple[Exchange, ...]
@@ -65,9 +65,9 @@ class BatchedExchange:
 
     @cached_property
     def parts(self) -> list[Part]:
-        """What the message is made of, in order: the rounds of every other exchange, then the squares."""
+        """The parts of the message, in order: the rounds of every other exchange, then the squares."""
         squares = [(i, e) for i, e in enumerate(self.exchanges) if isinstance(e, SquareExchange)]
-        found = [
+        parts = [
             Part(whole, (number,), images)
             for number, exchange in enumerate(self.exchanges)
             if not isinstance(exchange, SquareExchange)
@@ -76,34 +76,34 @@ class BatchedExchange:
         if squares:
             values = self.count * sum(square.values for _, square in squares)
             whole = SquareExchange(values, squares[0][1].ring_degree)
-            found.append(Part(whole, tuple(number for number, _ in squares), range(self.count)))
-        return found
+            parts.append(Part(whole, tuple(number for number, _ in squares), range(self.count)))
+        return parts
 
     @cached_property
     def transfers(self) -> tuple[int, int]:
-        """Oblivious transfers that all parts take, see :class:`protocol.rounds.exchange.RoundPlan`."""
-        each = [part.exchange.plan.transfers for part in self.parts]
-        return sum(down for down, _ in each), sum(up for _, up in each)
+        """The oblivious transfers of all parts, see :class:`protocol.rounds.exchange.RoundPlan`."""
+        counts = [part.exchange.plan.transfers for part in self.parts]
+        return sum(down for down, _ in counts), sum(up for _, up in counts)
 
     def working_bytes(self, parameters: Parameters) -> int:
-        """Return the bytes that either party has in memory at most during its turns in all parts."""
+        """Return the most bytes that either party has in memory during its turns in all parts."""
         return sum(part.exchange.working_bytes(parameters) for part in self.parts)
 
     @cached_property
     def trips(self) -> list[tuple[MessageSpec, MessageSpec]]:
-        """What either party sends, message by message."""
+        """The messages and their answers."""
         return joined_trips(self._trips)
 
     @cached_property
     def _trips(self) -> list[list[tuple[MessageSpec, MessageSpec]]]:
-        """Of each part."""
+        """The messages and answers of each part."""
         return [trips(part.exchange.plan.turns) for part in self.parts]
 
     def bytes_of(self, member: int, ciphertext: int) -> tuple[float, float]:
-        """Return the bytes (up, down) that are one exchange's; those of squares are shared by values.
+        """Return the bytes (up, down) of one exchange; those of squares are shared by values.
 
         Args:
-            ciphertext: bytes of one.
+            ciphertext: bytes of a ciphertext.
         """
         up = down = 0.0
         for (exchange, members, _), pairs in zip(self.parts, self._trips, strict=True):
@@ -120,18 +120,20 @@ class BatchedExchange:
         """Take the client's turns in all parts.
 
         Args:
-            shares: of each part, see :meth:`shares`.
+            shares: shares of each part, see :meth:`shares`.
 
         Returns:
             the result of each part.
         """
         apply = threads.each if engine.concurrent else _one_by_one
-        sides = [part.exchange.client(own, engine, transfers) for part, own in zip(self.parts, shares, strict=True)]
+        sides = [
+            part.exchange.client(inputs, engine, transfers) for part, inputs in zip(self.parts, shares, strict=True)
+        ]
         return asking_together(sides, self._trips, lambda function, which: self._each(function, which, apply))
 
     def server(
         self,
-        held: Sequence[PreparedNode],
+        prepared: Sequence[PreparedNode],
         shares: Sequence[ServerShares],
         engine: ServerEngine,
         keys: EvaluationKeys,
@@ -141,15 +143,15 @@ class BatchedExchange:
         """Take the server's turns in all parts.
 
         Args:
-            held: what the server holds for each part.
-            shares: of each part, see :meth:`shares`.
-            measured: a context for what is done for a part.
+            prepared: prepared node of each part.
+            shares: shares of each part, see :meth:`shares`.
+            measured: function that returns a context for the work of a part.
 
         Returns:
             the result of each part.
         """
-        given = zip(self.parts, held, shares, strict=True)
-        sides = [part.exchange.server(own, inputs, engine, keys, transfers) for part, own, inputs in given]
+        arguments = zip(self.parts, prepared, shares, strict=True)
+        sides = [part.exchange.server(node, inputs, engine, keys, transfers) for part, node, inputs in arguments]
         return (yield from answering_together(sides, self._trips, lambda index: measured(self.parts[index])))
 
     def _each(
@@ -158,70 +160,70 @@ class BatchedExchange:
         parts: Sequence[int],
         apply: Callable[[Callable[[int], Any], Sequence[int]], list[Any]],
     ) -> list[Any]:
-        """What a function makes of each part: those that take oblivious transfers in order, the others side by side."""
+        """Apply a function to each part: in order where they take oblivious transfers, the others side by side."""
         ordered = [index for index in parts if sum(self.parts[index].exchange.plan.transfers)]
-        others = [index for index in parts if index not in ordered]
-        found = dict(zip(others, apply(function, others), strict=True)) | {i: function(i) for i in ordered}
-        return [found[index] for index in parts]
+        independent = [index for index in parts if index not in ordered]
+        results = dict(zip(independent, apply(function, independent), strict=True)) | {i: function(i) for i in ordered}
+        return [results[index] for index in parts]
 
-    def shares(self, given: Sequence[ServerShares]) -> list[list[Residues | None]]:
+    def shares(self, inputs: Sequence[ServerShares]) -> list[list[Residues | None]]:
         """Return either party's shares of the inputs of each part.
 
         Args:
-            given: of each exchange, of each of its inputs, (count, ...); None for zeros.
+            inputs: shares of each input of each exchange, (count, ...); None for zeros.
         """
-        found = list[list[Residues | None]]()
+        part_shares = list[list[Residues | None]]()
         for exchange, members, images in self.parts:
             if isinstance(exchange, SquareExchange):
-                flat = [share.reshape(-1) for number in members for share in given[number] if share is not None]
-                found.append([np.concatenate(flat)])
+                flat = [share.reshape(-1) for number in members for share in inputs[number] if share is not None]
+                part_shares.append([np.concatenate(flat)])
             else:
                 which = slice(images.start, images.stop) if isinstance(exchange, StackedExchange) else images.start
-                found.append([None if share is None else share[which] for share in given[members[0]]])
-        return found
+                part_shares.append([None if share is None else share[which] for share in inputs[members[0]]])
+        return part_shares
 
     def results(self, parts: Sequence[Residues]) -> list[Residues]:
         """Return a party's shares of the results by exchange, (count, ...); those of squares are flat."""
-        found: list[list[Residues]] = [[] for _ in self.exchanges]
+        results: list[list[Residues]] = [[] for _ in self.exchanges]
         for (exchange, members, _), result in zip(self.parts, parts, strict=True):
             if isinstance(exchange, SquareExchange):
                 flat, start = result.reshape(-1), 0
                 for number in members:
                     size = self.count * _values(self.exchanges[number])
-                    found[number] = [*flat[start : start + size].reshape(self.count, -1)]
+                    results[number] = [*flat[start : start + size].reshape(self.count, -1)]
                     start += size
             elif isinstance(exchange, StackedExchange):
-                found[members[0]] += [*result]
+                results[members[0]] += [*result]
             else:
-                found[members[0]].append(result)
-        return [np.stack(each) for each in found]
+                results[members[0]].append(result)
+        return [np.stack(images) for images in results]
 
 
 def keep(
     images: Sequence[dict[str, Kept]], exchanges: Mapping[str, Exchange], pieces: Sequence[list[list[Kept]]]
 ) -> None:
-    """Keep what came of nodes for each image.
+    """Keep the correlations of nodes for each image.
 
     Args:
-        images: is given what is kept of each, by node.
-        exchanges: by node.
-        pieces: what is kept of each piece, by exchange and image; of several it is zeroed.
+        images: correlations of each image, by node; filled here.
+        exchanges: exchanges by node.
+        pieces: correlations of each piece, by exchange and image; several pieces are zeroed.
     """
     for number, (name, exchange) in enumerate(exchanges.items()):
         for image, arrays in enumerate(images):
-            each = [piece[number][image] for piece in pieces]
-            arrays[name] = exchange.joined(each)
-            if len(each) > 1:
-                wipe(array for one in each for key, array in one.items() if key != SHARE)
+            correlations = [piece[number][image] for piece in pieces]
+            arrays[name] = exchange.joined(correlations)
+            if len(correlations) > 1:
+                wipe(array for correlation in correlations for key, array in correlation.items() if key != SHARE)
 
 
 def arrays_of(pieces: Sequence[list[list[Kept]]]) -> Iterator[Residues]:
-    """Yield all arrays of what is kept of pieces."""
-    return (array for piece in pieces for images in piece for one in images for array in one.values())
+    """Yield all arrays of the correlations of pieces."""
+    return (array for piece in pieces for images in piece for correlation in images for array in correlation.values())
 
 
 def _rounds(exchange: Exchange, count: int) -> Iterator[tuple[Exchange, range]]:
-    """The rounds of an exchange for some images, and which of them each is for."""
+    """Yield the rounds of an exchange for some images, and the images of each."""
     first = 0
     if isinstance(exchange, LinearExchange) and exchange.stack:
         stack = exchange.stack
@@ -239,5 +241,5 @@ def _values(exchange: Exchange) -> int:
 
 
 def _one_by_one(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """:func:`system.threads.each` for an engine that one thread at a time may use."""
+    """Apply a function as :func:`system.threads.each` does, for an engine that one thread at a time may use."""
     return [function(item) for item in items]

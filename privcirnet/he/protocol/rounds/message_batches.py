@@ -1,4 +1,4 @@
-"""Which nodes share messages, in a preparation and with an image: as many as do not need each other's results.
+"""Batches of nodes that share messages, in a preparation and with an image: those independent of each other's results.
 
 Offline, the client's share of a square or of a product is random and its own choice, so it is there from the beginning.
 Its share of a linear layer's result is there after that layer's exchange. So they come in *waves*: first those whose
@@ -27,18 +27,18 @@ from privcirnet.he.protocol.rounds.merged import BatchedExchange
 from privcirnet.he.protocol.rounds.message_specs import MessageSpec, joined_trips, trips
 
 MESSAGE_BYTES = 1 << 23
-"""Of a message that several nodes share: an image that comes waits for one, some 0.1 s."""
+"""Bytes of a message that several nodes share: an image that comes waits for one, some 0.1 s."""
 
 
 @dataclass(frozen=True)
 class OfflineBatch:
-    """The nodes of a message, or of several where one takes more trips.
+    """The nodes of a message, or of several messages where a node takes more trips.
 
     Attributes:
-        nodes: in the program's order.
-        positions: theirs in the program; the message is about the first one.
-        pieces: of their exchanges, one after the other; of several nodes there is one.
-        ciphertext: bytes of one, at most.
+        nodes: nodes in the program's order.
+        positions: their positions in the program; the message is about the first one.
+        pieces: pieces of their exchanges, in sequence; several nodes have one.
+        ciphertext: most bytes of a ciphertext.
     """
 
     nodes: tuple[Node, ...]
@@ -57,47 +57,47 @@ class OfflineBatch:
         return max(sum(turn.sizes(self.ciphertext)) for trip in self.trips for turn in trip)
 
     def working_bytes(self, parameters: Parameters) -> int:
-        """Return the bytes that either party works on at most."""
+        """Return the most bytes that either party works on."""
         return max(piece.working_bytes(parameters) for piece in self.pieces)
 
     @property
     def position(self) -> int:
-        """The first node's."""
+        """The position of the first node."""
         return self.positions[0]
 
     def part(self, position: int) -> tuple[float, float]:
-        """Return which part of the requests and of the replies is a node's."""
-        each = [self.pieces[0].bytes_of(member, self.ciphertext) for member in range(len(self.nodes))]
-        (up, down), whole = each[self.positions.index(position)], [sum(way) or 1 for way in zip(*each, strict=True)]
+        """Return a node's fractions of the requests and of the replies."""
+        sizes = [self.pieces[0].bytes_of(member, self.ciphertext) for member in range(len(self.nodes))]
+        (up, down), whole = sizes[self.positions.index(position)], [sum(way) or 1 for way in zip(*sizes, strict=True)]
         return up / whole[0], down / whole[1]
 
 
 def offline_generations(program: Program, exchanges: Mapping[str, Exchange]) -> list[list[Node]]:
     """Return the nodes with an exchange, by wave."""
-    found, known = list[list[Node]](), dict[str, int]()
+    waves, wave_of = list[list[Node]](), dict[str, int]()
     for node in program.nodes:
-        wave = max((known[name] for name in node.inputs), default=0)
+        wave = max((wave_of[name] for name in node.inputs), default=0)
         exchange = exchanges.get(node.name)
         if exchange is not None:
-            found += [[] for _ in range(wave + 1 - len(found))]
-            found[wave].append(node)
+            waves += [[] for _ in range(wave + 1 - len(waves))]
+            waves[wave].append(node)
             wave = 0 if exchange.online.chosen else wave + 1
-        known[node.name] = wave
-    return [wave for wave in found if wave]
+        wave_of[node.name] = wave
+    return [wave for wave in waves if wave]
 
 
 def offline_batches(program: Program, exchanges: Mapping[str, Exchange], count: int) -> list[OfflineBatch]:
-    """Return what prepares some images, in order: nodes that share messages."""
+    """Return the batches of nodes that share messages, in order, to prepare some images."""
     positions = {node.name: position for position, node in enumerate(program.nodes)}
-    found, size = list[OfflineBatch](), max(message_bytes(program.parameters))
+    batches, size = list[OfflineBatch](), max(message_bytes(program.parameters))
 
     def bundle(nodes: Sequence[Node]) -> OfflineBatch:
-        each = [exchanges[node.name].pieces(count) for node in nodes]
-        pieces = tuple(BatchedExchange(piece, count) for piece in zip(*each, strict=True))
+        node_pieces = [exchanges[node.name].pieces(count) for node in nodes]
+        pieces = tuple(BatchedExchange(piece, count) for piece in zip(*node_pieces, strict=True))
         return OfflineBatch(tuple(nodes), tuple(positions[node.name] for node in nodes), pieces, size)
 
     def fits(nodes: Sequence[Node]) -> bool:
-        """Whether nodes share messages."""
+        """Return whether nodes share messages."""
         if any(len(exchanges[node.name].pieces(count)) > 1 for node in nodes):
             return False
         shared = bundle(nodes)
@@ -109,10 +109,10 @@ def offline_batches(program: Program, exchanges: Mapping[str, Exchange], count: 
             if fits([*now, node]):
                 now.append(node)
             else:
-                found.append(bundle(now))
+                batches.append(bundle(now))
                 now = [node]
-        found.append(bundle(now))
-    return found
+        batches.append(bundle(now))
+    return batches
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,9 @@ class OnlineBatch:
 
     Attributes:
         before: nodes without turns that come first, in the program's order.
-        nodes: likewise; in the last stage there may be none.
-        positions: theirs in the program; the messages are about the first one.
-        each: their turns, see :func:`protocol.rounds.turns.trips`.
+        nodes: nodes with turns, in the program's order; in the last stage there may be none.
+        positions: their positions in the program; the messages are about the first one.
+        each: their turns, see :func:`protocol.rounds.message_specs.trips`.
     """
 
     before: tuple[Node, ...]
@@ -137,13 +137,13 @@ class OnlineBatch:
         return joined_trips(self.each)
 
     def part(self, position: int) -> float:
-        """Return which part of the bytes is a node's."""
+        """Return a node's fraction of the bytes."""
         sizes = [sum(sum(turn.octets) for pair in pairs for turn in pair) for pairs in self.each]
         return sizes[self.positions.index(position)] / sum(sizes)
 
 
 def online_batches(program: Program, exchanges: Mapping[str, Exchange]) -> list[OnlineBatch]:
-    """Return all nodes of a program in the order in which an image with prepared work goes through them."""
+    """Return all nodes of a program in the order of an image with prepared work."""
     t, of = program.parameters.plain_modulus, dict[str, int]()
     silent, asking = defaultdict[int, list[Node]](list), defaultdict[int, list[tuple[Node, int, Any]]](list)
     for position, node in enumerate(program.nodes):
@@ -154,5 +154,7 @@ def online_batches(program: Program, exchanges: Mapping[str, Exchange]) -> list[
         else:
             silent[stage].append(node)
         of[node.name] = stage + bool(turns)
-    each = [(tuple(silent[stage]), asking[stage]) for stage in range(max(of.values()) + 1)]
-    return [OnlineBatch(before, *(zip(*found, strict=True) if found else ((), (), ()))) for before, found in each]
+    stages = [(tuple(silent[stage]), asking[stage]) for stage in range(max(of.values()) + 1)]
+    return [
+        OnlineBatch(before, *(zip(*members, strict=True) if members else ((), (), ()))) for before, members in stages
+    ]

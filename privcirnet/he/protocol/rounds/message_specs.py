@@ -1,13 +1,13 @@
-"""Turns: which messages a node takes, who sends each, how long it is; and how the two parties take them.
+"""Turns: the messages of a node with their senders and sizes; and the two parties' steps through them.
 
 A node has turns in its *exchange*, which is done ahead of an image or with the image's own shares: the client begins,
 and each pair of turns is a request and its reply. It has turns *online*, with the image and what was kept of an
 exchange: the server begins, because the message before was the client's. Both parties know all turns from the public
 description, so the scheduling of messages, their sizes and their number follow from these lists.
 
-What a party does in its turns is a generator, its *side*. Who begins yields the parts of a message and is sent those of
-the answer. Who answers yields an empty list first, is sent the parts of a message and yields those of the answer; what
-follows its last answer is done before that is sent. A side returns its result.
+A party's *side* is a generator of its turns. The initiator yields the parts of a message and is sent those of
+the answer. The responder yields an empty list first, is sent the parts of a message and yields those of the answer;
+code after its last answer runs before that is sent. A side returns its result.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -29,7 +29,7 @@ class MessageSpec:
     """A message, or a node's part of one.
 
     Attributes:
-        ciphertexts: how many, each a part of the message.
+        ciphertexts: number of ciphertexts, each a part of the message.
         octets: bytes of each part that is no ciphertext.
     """
 
@@ -39,11 +39,11 @@ class MessageSpec:
 
     @property
     def parts(self) -> int:
-        """Parts of the message."""
+        """The number of parts of the message."""
         return self.ciphertexts + len(self.octets)
 
     def sizes(self, ciphertext: int) -> list[int]:
-        """Return the most bytes of each part; ``ciphertext``: of a ciphertext."""
+        """Return the most bytes of each part; ``ciphertext``: bytes of a ciphertext."""
         return [ciphertext] * self.ciphertexts + [*self.octets]
 
 
@@ -53,50 +53,52 @@ def one_trip(ciphertexts_up: int, ciphertexts_down: int) -> tuple[MessageSpec, M
 
 
 def alternating(first: Sender, sizes: Iterable[tuple[int, ...]]) -> tuple[MessageSpec, ...]:
-    """Return turns of so many bytes in each part, one party's after the other's; ``first``: who begins."""
+    """Return alternating turns with these bytes in each part; ``first``: initiator."""
     senders: tuple[Sender, Sender] = ("client", "server") if first == "client" else ("server", "client")
     return tuple(MessageSpec(senders[i % 2], octets=octets) for i, octets in enumerate(sizes))
 
 
 def trips(turns: Sequence[MessageSpec], first: Sender = "client") -> list[tuple[MessageSpec, MessageSpec]]:
-    """Return the messages and their answers; ``first``: who begins.
+    """Return the messages and their answers; ``first``: initiator.
 
     >>> len(trips(one_trip(2, 3)))
     1
     """
-    found = [*zip(turns[::2], turns[1::2], strict=True)]
-    if any(asking.sender != first or answering.sender == first for asking, answering in found):
+    pairs = [*zip(turns[::2], turns[1::2], strict=True)]
+    if any(asking.sender != first or answering.sender == first for asking, answering in pairs):
         raise ValueError(f"turns must alternate, and the {first}'s be first: {turns}")
-    return found
+    return pairs
 
 
 def joined(turns: Iterable[MessageSpec], sender: Sender) -> MessageSpec:
     """Return the turns of several nodes as one message."""
-    each = [*turns]
+    specs = [*turns]
     return MessageSpec(
-        sender, sum(turn.ciphertexts for turn in each), tuple(size for turn in each for size in turn.octets)
+        sender, sum(turn.ciphertexts for turn in specs), tuple(size for turn in specs for size in turn.octets)
     )
 
 
-def joined_trips(each: Sequence[Sequence[tuple[MessageSpec, MessageSpec]]]) -> list[tuple[MessageSpec, MessageSpec]]:
+def joined_trips(
+    node_trips: Sequence[Sequence[tuple[MessageSpec, MessageSpec]]],
+) -> list[tuple[MessageSpec, MessageSpec]]:
     """Return the messages and answers of several nodes together: those of fewer trips have no part in the last."""
-    found = list[tuple[MessageSpec, MessageSpec]]()
-    for trip in range(max(map(len, each), default=0)):
-        now = [pairs[trip] for pairs in each if trip < len(pairs)]
+    merged = list[tuple[MessageSpec, MessageSpec]]()
+    for trip in range(max(map(len, node_trips), default=0)):
+        now = [pairs[trip] for pairs in node_trips if trip < len(pairs)]
         asking, answering = ([pair[which] for pair in now] for which in (0, 1))
-        found.append((joined(asking, asking[0].sender), joined(answering, answering[0].sender)))
-    return found
+        merged.append((joined(asking, asking[0].sender), joined(answering, answering[0].sender)))
+    return merged
 
 
-def say(side: PartyCoroutine[T], told: list[Any] | None) -> list[Any]:
-    """Return the parts of a side's next message; ``told``: those of the other party's last one, None at the start."""
-    return next(side) if told is None else side.send(told)
+def say(side: PartyCoroutine[T], received: list[Any] | None) -> list[Any]:
+    """Return the parts of a side's next message; ``received``: those of the peer's last one, None at the start."""
+    return next(side) if received is None else side.send(received)
 
 
-def end(side: PartyCoroutine[T], told: list[Any] | None = None) -> T:
-    """Return a side's result; ``told``: the parts of the last message, None if the side sent it or there was none."""
+def end(side: PartyCoroutine[T], received: list[Any] | None = None) -> T:
+    """Return a side's result; ``received``: parts of the last message, None if the side sent it or there was none."""
     try:
-        say(side, told)
+        say(side, received)
     except StopIteration as finished:
         return finished.value
     raise ValueError("a side takes more turns than there are")
@@ -104,53 +106,53 @@ def end(side: PartyCoroutine[T], told: list[Any] | None = None) -> T:
 
 def asking_together(
     sides: Sequence[PartyCoroutine[T]],
-    each: Sequence[Sequence[tuple[MessageSpec, MessageSpec]]],
+    node_trips: Sequence[Sequence[tuple[MessageSpec, MessageSpec]]],
     apply: Callable[[Callable[[int], Any], Sequence[int]], list[Any]] = lambda function, which: [*map(function, which)],
 ) -> PartyCoroutine[list[T]]:
-    """Take the turns of who begins, in the same messages.
+    """Take the initiators' turns, in the same messages.
 
     Args:
-        each: the messages and answers of each.
-        apply: calls a function with the numbers of some sides.
+        node_trips: messages and answers of each side.
+        apply: function that calls another with the numbers of some sides.
 
     Returns:
         the result of each side.
     """
-    told: list[list[Any] | None] = [None] * len(sides)
-    for trip in range(max(map(len, each), default=0)):
-        now = [index for index, pairs in enumerate(each) if trip < len(pairs)]
-        said = apply(lambda index: say(sides[index], told[index]), now)
-        answers = iter((yield [part for parts in said for part in parts]))
+    received: list[list[Any] | None] = [None] * len(sides)
+    for trip in range(max(map(len, node_trips), default=0)):
+        now = [index for index, pairs in enumerate(node_trips) if trip < len(pairs)]
+        sent = apply(lambda index: say(sides[index], received[index]), now)
+        answers = iter((yield [part for parts in sent for part in parts]))
         for index in now:
-            told[index] = [next(answers) for _ in range(each[index][trip][1].parts)]
-    return apply(lambda index: end(sides[index], told[index]), range(len(sides)))
+            received[index] = [next(answers) for _ in range(node_trips[index][trip][1].parts)]
+    return apply(lambda index: end(sides[index], received[index]), range(len(sides)))
 
 
 def answering_together(
     sides: Sequence[PartyCoroutine[T]],
-    each: Sequence[Sequence[tuple[MessageSpec, MessageSpec]]],
+    node_trips: Sequence[Sequence[tuple[MessageSpec, MessageSpec]]],
     measured: Callable[[int], AbstractContextManager[None]] = lambda index: nullcontext(),
 ) -> PartyCoroutine[list[T]]:
-    """Take the turns of who answers; as :func:`asking_together`.
+    """Take the responders' turns, in the same messages; see :func:`asking_together`.
 
     Args:
-        measured: a context for what a side does, by its number.
+        measured: function that returns a context for a side's work, by its number.
 
     Returns:
         the result of each side.
     """
     for side in sides:
         next(side)
-    results, asked = dict[int, T](), iter((yield []))
-    for trip in range(max(map(len, each), default=0)):
-        said = list[Any]()
-        for index, pairs in enumerate(each):
+    results, received = dict[int, T](), iter((yield []))
+    for trip in range(max(map(len, node_trips), default=0)):
+        sent = list[Any]()
+        for index, pairs in enumerate(node_trips):
             if trip < len(pairs):
                 with measured(index):
-                    said += sides[index].send([next(asked) for _ in range(pairs[trip][0].parts)])
+                    sent += sides[index].send([next(received) for _ in range(pairs[trip][0].parts)])
                     if trip == len(pairs) - 1:
                         results[index] = end(sides[index])
-        asked = iter((yield said) or ())
+        received = iter((yield sent) or ())
     return [results[index] for index in range(len(sides))]
 
 
@@ -161,13 +163,13 @@ def run_initiator(
     measured: Measured = nullcontext,
     view: Callable[[bytes], Any] = bytes,
 ) -> Generator[bytes, bytes, T]:
-    """Take the turns of who begins.
+    """Take the initiator's turns.
 
     Args:
-        position: what the messages are about.
-        pairs: of :func:`trips`.
-        measured: a context for whatever the side does.
-        view: of a message, bytes or memoryview, of which the parts are given to the side.
+        position: position that the messages are about.
+        pairs: result of :func:`trips`.
+        measured: function that returns a context for the side's work.
+        view: view of a message, bytes or memoryview, whose parts the side gets.
 
     Yields:
         messages; the generator is sent the answer to each.
@@ -178,15 +180,15 @@ def run_initiator(
     Raises:
         RuleError: an answer is not about this, or has other parts than its turn.
     """
-    told = None
+    received = None
     for _, theirs in pairs:
         with measured():
-            message = wire.frame(position, say(side, told))
+            message = wire.frame(position, say(side, received))
         answer = yield message
         with measured():
-            told = wire.unframe(view(answer), position, theirs.parts)
+            received = wire.unframe(view(answer), position, theirs.parts)
     with measured():
-        return end(side, told)
+        return end(side, received)
 
 
 def run_responder(
@@ -197,10 +199,10 @@ def run_responder(
     measured: Measured = nullcontext,
     view: Callable[[bytes], Any] = bytes,
 ) -> Generator[bytes, bytes, tuple[T, bytes]]:
-    """Take the turns of who answers; arguments as of :func:`opened`.
+    """Take the responder's turns; for the arguments see :func:`run_initiator`.
 
     Args:
-        message: the first one, from who begins.
+        message: the initiator's first message.
 
     Yields:
         answers; the generator is sent the message after each.

@@ -1,4 +1,4 @@
-"""What an exchange leaves to do when the image is there, if its encrypted part was done offline: no encryption at all.
+"""The online phase of an exchange whose encrypted part was done offline: no encryption at all.
 
 Offline, a client's shares follow from random numbers of its own. The exchange of :mod:`protocol.rounds.exchange` runs
 on them and on *offline shares* in place of the server's shares, which are zero or uniform. Each party keeps what it
@@ -27,11 +27,11 @@ from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Residues
 
 Kept = Mapping[str, Residues]
-"""What a party keeps of a node, flat residues by name."""
+"""A party's correlation for a node: flat residues by name."""
 SHARE = "share"
 """Name of the client's share of a node's result."""
 PLANES = "planes"
-"""Name of what holds bits of many values in words, and no residues."""
+"""Name of the array that holds bits of many values in words, and no residues."""
 
 
 class OnlinePhase(Protocol):
@@ -39,17 +39,17 @@ class OnlinePhase(Protocol):
 
     @property
     def client_keeps(self) -> Mapping[str, int]:
-        """How many values the client keeps, by name; :data:`SHARE` is among them."""
+        """The number of values that the client keeps, by name; :data:`SHARE` is among them."""
         ...
 
     @property
     def server_keeps(self) -> Mapping[str, int]:
-        """How many values the server keeps, by name."""
+        """The number of values that the server keeps, by name."""
         ...
 
     @property
     def chosen(self) -> bool:
-        """Whether the client's share of the result is its own choice, and not what the exchange returns."""
+        """True if the client chooses its share of the result, and does not get it from the exchange."""
         ...
 
     def turns(self, t: int) -> tuple[MessageSpec, ...]:
@@ -61,24 +61,24 @@ class OnlinePhase(Protocol):
         ...
 
     def keep_client(self, share: Residues, result: Residues, t: int) -> Kept:
-        """Return what the client keeps.
+        """Return the client's correlation.
 
         Args:
-            share: of the node's result, (values,): uniform if it is its own choice, else what the exchange returned.
-            result: of the exchange.
+            share: share of the node's result, (values,): uniform if the client chooses it, else the exchange's.
+            result: result of the exchange.
         """
         ...
 
-    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues, t: int) -> Kept:
-        """Return what the server keeps.
+    def keep_server(self, offline_shares: Sequence[Residues | None], result: Residues, t: int) -> Kept:
+        """Return the server's correlation.
 
         Args:
-            own: its result of the exchange.
+            result: the server's result of the exchange.
         """
         ...
 
-    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
-        """Take the client's turns, of which nothing follows: its share of the result is kept.
+    def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
+        """Take the client's turns, which return nothing: its share of the result is kept.
 
         Raises:
             RuleError: a message is not that many residues.
@@ -86,7 +86,7 @@ class OnlinePhase(Protocol):
         ...
 
     def server(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int
+        self, layer: ClearLinear | None, correlation: Kept, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
         """Take the server's turns; it begins.
 
@@ -99,16 +99,16 @@ class OnlinePhase(Protocol):
         ...
 
 
-def question(asked: int, answered: int, t: int) -> tuple[MessageSpec, MessageSpec]:
-    """Return the turns of so many packed residues from the server, and so many from the client."""
-    return MessageSpec("server", octets=(packed_size(asked, t),)), MessageSpec(
+def question(question_count: int, answered: int, t: int) -> tuple[MessageSpec, MessageSpec]:
+    """Return the turns of ``question_count`` packed residues from the server, and ``answered`` from the client."""
+    return MessageSpec("server", octets=(packed_size(question_count, t),)), MessageSpec(
         "client", octets=(packed_size(answered, t),)
     )
 
 
 @dataclass(frozen=True)
 class CrossedOnline:
-    """That of a quadratic function f of shares: f(c + s) = f(c + a) + cross(c + a, s - a) + f(s - a).
+    """The online phase of a quadratic function f of shares: f(c + s) = f(c + a) + cross(c + a, s - a) + f(s - a).
 
     a are the offline shares. Offline, f(c + a) is shared as v_c + v_s. The client chooses w, its share of the result,
     and keeps v_c - w; the server keeps a and v_s - f(a). With the image, d = s - a and e = cross(c, d) + v_c - w make
@@ -117,8 +117,8 @@ class CrossedOnline:
 
     Attributes:
         inputs: shapes of the inputs.
-        answered_by: (the client's shares c, differences d, terms, t) -> cross(c, d) + terms.
-        finished_by: (the server's shares s, answer e, terms, t) -> f(s) + e + terms.
+        answered_by: function (the client's shares c, differences d, terms, t) -> cross(c, d) + terms.
+        finished_by: function (the server's shares s, answer e, terms, t) -> f(s) + e + terms.
     """
 
     inputs: tuple[tuple[int, ...], ...]
@@ -147,23 +147,23 @@ class CrossedOnline:
     def keep_client(self, share: Residues, result: Residues, t: int) -> Kept:
         return {SHARE: share, "terms": subtract(result.reshape(-1), share, t)}
 
-    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues, t: int) -> Kept:
-        known = [share for share in offline_shares if share is not None]
+    def keep_server(self, offline_shares: Sequence[Residues | None], result: Residues, t: int) -> Kept:
+        nonzero = [share for share in offline_shares if share is not None]
         zero = np.zeros(self.values, dtype=np.uint64)
-        terms = subtract(own.reshape(-1), self.finished_by(known, zero, zero, t).reshape(-1), t)
-        return {"offline_shares": flat(known), "terms": terms}
+        terms = subtract(result.reshape(-1), self.finished_by(nonzero, zero, zero, t).reshape(-1), t)
+        return {"offline_shares": flat(nonzero), "terms": terms}
 
-    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
-        (asked,), cuts = (yield []), np.cumsum([share.size for share in shares])[:-1]
-        pairs = zip(np.split(unpack(asked, (self._given,), t), cuts), shares, strict=True)
+    def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
+        (packed,), cuts = (yield []), np.cumsum([share.size for share in shares])[:-1]
+        pairs = zip(np.split(unpack(packed, (self._given,), t), cuts), shares, strict=True)
         differences = [part.reshape(share.shape) for part, share in pairs]
-        yield [pack(self.answered_by(shares, differences, kept["terms"], t), t)]
+        yield [pack(self.answered_by(shares, differences, correlation["terms"], t), t)]
 
     def server(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int
+        self, layer: ClearLinear | None, correlation: Kept, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
-        (answer,) = yield [pack(subtract(flat(shares), kept["offline_shares"], t), t)]
-        return self.finished_by(shares, unpack(answer, (self.values,), t), kept["terms"], t)
+        (answer,) = yield [pack(subtract(flat(shares), correlation["offline_shares"], t), t)]
+        return self.finished_by(shares, unpack(answer, (self.values,), t), correlation["terms"], t)
 
     @property
     def _given(self) -> int:

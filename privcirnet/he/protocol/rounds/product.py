@@ -45,7 +45,7 @@ class ProductExchange(OneTrip):
 
     @property
     def plan(self) -> RoundPlan:
-        """Both layers' counts, added up."""
+        """The sum of both layers' counts."""
         left, right = self._left.plan, self._right.plan
         return RoundPlan(
             kind="product",
@@ -77,23 +77,23 @@ class ProductExchange(OneTrip):
 
     def reply(
         self,
-        held: PreparedNode,
+        prepared: PreparedNode,
         shares: ServerShares,
         messages: list[bytes],
         engine: ServerEngine,
         keys: EvaluationKeys,
     ) -> tuple[list[bytes], Residues]:
-        """The second term has a uniform mask, which joins the bias of the first; the first has the result's mask."""
+        """Reply with both terms: the second's uniform mask joins the bias of the first, which has the result's mask."""
         left, right = map(present, shares)
         count, t = self._left.plan.ciphertexts_up, engine.parameters.plain_modulus
         weights = PreparedNode(_share_as_weights(self.product.right, left, engine))
-        second, own = self._right.reply(weights, [None], messages[count:], engine, keys)
-        bias = transpose(own, self.product.groups)
-        if held.bias is not None:
-            bias = modular.add(modular.residues(spread(held.bias), t), bias, t)
+        second, output_share = self._right.reply(weights, [None], messages[count:], engine, keys)
+        bias = transpose(output_share, self.product.groups)
+        if prepared.bias is not None:
+            bias = modular.add(modular.residues(spread(prepared.bias), t), bias, t)
         weights = PreparedNode(_share_as_weights(self.product.left, right, engine), bias.astype(np.int64))
-        first, own = self._left.reply(weights, [left], messages[:count], engine, keys)
-        return [*first, *second], own
+        first, output_share = self._left.reply(weights, [left], messages[:count], engine, keys)
+        return [*first, *second], output_share
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
         left, right = shares
@@ -104,14 +104,14 @@ class ProductExchange(OneTrip):
         return products.product(left, right, self.product.groups, t, sent)
 
     def _answer(self, shares: Sequence[Residues], differences: Sequence[Residues], terms: Residues, t: int) -> Residues:
-        """a_c d_b + d_a b_c + terms, (g B, A, 1)."""
+        """Return a_c d_b + d_a b_c + terms, (g B, A, 1)."""
         shape = self.product.left.shape.output_shape
         return products.answer(
             shares[0], shares[1], differences[0], differences[1], self.product.groups, t, terms.reshape(shape)
         )
 
     def _finish(self, shares: Sequence[Residues], answer: Residues, terms: Residues, t: int) -> Residues:
-        """The server's a_s b_s + answer + terms, (g B, A, 1)."""
+        """Return the server's a_s b_s + answer + terms, (g B, A, 1)."""
         shape = self.product.left.shape.output_shape
         return products.finish(
             shares[0], shares[1], answer.reshape(shape), self.product.groups, t, terms.reshape(shape)
@@ -119,7 +119,7 @@ class ProductExchange(OneTrip):
 
 
 def _share_as_weights(layer: SpectralLayer, share: Residues, engine: ServerEngine) -> EncodedWeights:
-    """A share as encoded weights, of which nothing stays behind."""
+    """Return a share as encoded weights, of which nothing stays behind."""
     rows = as_weights(share, layer.shape.groups).astype(np.int64)
     spectrum = layer.spectrum(rows, engine.parameters.plain_modulus)
     return encode_weights(layer, spectrum, engine, keep=False)

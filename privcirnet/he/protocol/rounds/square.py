@@ -26,17 +26,17 @@ from privcirnet.he.system import threads
 
 
 class SquareOnline(CrossedOnline):
-    """A square's: what either party makes of a message is packed again while it is near."""
+    """The online phase of a square: either party's result of a message is packed again while a cache has it."""
 
-    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
-        (asked,) = yield []
-        yield [squares.answer_packed(_flat(shares), asked, kept["terms"], t)]
+    def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
+        (packed,) = yield []
+        yield [squares.answer_packed(_flat(shares), packed, correlation["terms"], t)]
 
     def server(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int
+        self, layer: ClearLinear | None, correlation: Kept, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
-        (answer,) = yield [squares.ask_packed(_flat(shares), kept["offline_shares"], t)]
-        return squares.finish_packed(_flat(shares), answer, kept["terms"], t).reshape(shares[0].shape)
+        (answer,) = yield [squares.ask_packed(_flat(shares), correlation["offline_shares"], t)]
+        return squares.finish_packed(_flat(shares), answer, correlation["terms"], t).reshape(shares[0].shape)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class SquareExchange(OneTrip):
 
     @property
     def plan(self) -> RoundPlan:
-        """One product for each ciphertext."""
+        """The plan: one product for each ciphertext."""
         count = len(subring.sizes(self.values, self.ring_degree))
         return RoundPlan("square", "slots", one_trip(count, count), pmults=count)
 
@@ -65,7 +65,7 @@ class SquareExchange(OneTrip):
 
     def reply(
         self,
-        held: PreparedNode,
+        prepared: PreparedNode,
         shares: ServerShares,
         messages: list[bytes],
         engine: ServerEngine,
@@ -73,27 +73,27 @@ class SquareExchange(OneTrip):
     ) -> tuple[list[bytes], Residues]:
         share, t = present(shares[0]), engine.parameters.plain_modulus
         polynomial = threads.beside(lambda: self._polynomial(share, t))
-        kept = subring.kept(self.values, self.ring_degree)
-        inputs = engine.receive_all(messages, None, kept)
-        doubled, constant, own = polynomial()
+        coefficients = subring.kept(self.values, self.ring_degree)
+        inputs = engine.receive_all(messages, None, coefficients)
+        doubled, constant, output_share = polynomial()
         products = engine.multiply_all(inputs, doubled)
-        return engine.reply_all(products, constant, keys, kept), own
+        return engine.reply_all(products, constant, keys, coefficients), output_share
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
         (share,), t = shares, engine.parameters.plain_modulus
-        kept = subring.kept(self.values, self.ring_degree)
-        slots = engine.decrypt_all(messages, kept)
+        coefficients = subring.kept(self.values, self.ring_degree)
+        slots = engine.decrypt_all(messages, coefficients)
         cross = subring.collect(slots, self.values, t)
         return modular.add(cross.reshape(share.shape), modular.multiply(share, share, t), t)
 
     def _polynomial(self, share: Residues, t: int) -> tuple[Residues, Residues, Residues]:
-        """Slots of 2 s and of s^2 - r, (ciphertexts, n), and the server's share r."""
+        """Return the slots of 2 s and of s^2 - r, (ciphertexts, n), and the server's share r."""
         n = self.ring_degree
-        own = sampling.uniform(share.shape, t)
+        r = sampling.uniform(share.shape, t)
         fill = sampling.uniform((sum(subring.sizes(self.values, n)),), t)
-        mask = subring.spread(own.reshape(-1), n, fill)
+        mask = subring.spread(r.reshape(-1), n, fill)
         rows = subring.spread(share.reshape(-1), n)
-        return modular.add(rows, rows, t), modular.subtract(modular.multiply(rows, rows, t), mask, t), own
+        return modular.add(rows, rows, t), modular.subtract(modular.multiply(rows, rows, t), mask, t), r
 
 
 def _flat(shares: Sequence[Residues]) -> Residues:

@@ -1,7 +1,7 @@
 """The round of a linear layer for several images, one below the other; only offline work has it.
 
-Shares have a first axis for images. What stands between the results of a tall image is masked like every slot, and
-neither party keeps it. Maths: :mod:`layers.stacking`.
+Shares have a first axis for images. Slots between the results of a tall image are masked like every slot, and
+neither party keeps them. Maths: :mod:`layers.stacking`.
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ class StackedExchange(OneTrip):
     """The round of some images, from one share (images, C, H, W) to one (images, K, H', W').
 
     Attributes:
-        images: how many there are, at most those of the stack.
+        images: number of images, at most those of the stack.
     """
 
     shape: LinearShape
@@ -40,7 +40,7 @@ class StackedExchange(OneTrip):
 
     @property
     def online(self) -> LinearOnline:
-        """An image's."""
+        """The online phase of one image."""
         return LinearOnline(self.shape.output_shape)
 
     def noise_bits(self, parameters: Parameters) -> int:
@@ -53,26 +53,26 @@ class StackedExchange(OneTrip):
         engine: ServerEngine,
         name: str,
     ) -> PreparedNode:
-        """A spectrum is that of a single image's layer, and is not used."""
-        held = self._tall.prepare(weights, None, engine, name)
-        if held.bias is None or held.bias.ndim == 1:
-            return held
-        return replace(held, bias=stacking.repeated(self.shape, self.stack.images, held.bias))
+        """Prepare the tall layer; the spectrum, of a single image's layer, is unused."""
+        prepared = self._tall.prepare(weights, None, engine, name)
+        if prepared.bias is None or prepared.bias.ndim == 1:
+            return prepared
+        return replace(prepared, bias=stacking.repeated(self.shape, self.stack.images, prepared.bias))
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
         return self._tall.request([self._joined(shares[0])], engine)
 
     def reply(
         self,
-        held: PreparedNode,
+        prepared: PreparedNode,
         shares: ServerShares,
         messages: list[bytes],
         engine: ServerEngine,
         keys: EvaluationKeys,
     ) -> tuple[list[bytes], Residues]:
         joined = None if shares[0] is None else self._joined(shares[0])
-        replies, own = self._tall.reply(held, [joined], messages, engine, keys)
-        return replies, stacking.split(self.shape, self.images, own)
+        replies, share = self._tall.reply(prepared, [joined], messages, engine, keys)
+        return replies, stacking.split(self.shape, self.images, share)
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
         return stacking.split(self.shape, self.images, self._tall.finish(shares, messages, engine))

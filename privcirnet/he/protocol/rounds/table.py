@@ -27,7 +27,7 @@ from privcirnet.he.ring.modular import Residues
 
 @dataclass(frozen=True)
 class TableOnline(FloorOnline):
-    """What is left with the image: the index in shares, of which the client's is that of the look-up, and the look-up.
+    """The online phase of a table: the index in shares, of which the client's is the look-up's, and the look-up.
 
     The index is q - first, of a truncation q; where it is clipped, the truncation is of x less first.
     """
@@ -37,7 +37,7 @@ class TableOnline(FloorOnline):
 
     @property
     def index(self) -> FloorOnline:
-        """That of the truncation or the clip."""
+        """The truncation or the clip."""
         return FloorOnline(self.floor, self.shape, rows=self.rows)
 
     @property
@@ -53,35 +53,35 @@ class TableOnline(FloorOnline):
         return {PLANES: index[PLANES] + planes, NUMBERS: index[NUMBERS] + numbers}
 
     def turns(self, t: int) -> tuple[MessageSpec, ...]:
-        asked, answered = (tuple(self.padded * bits // 8 for bits in parts) for parts in self.lookup.online_bits())
-        return *self.index.turns(t), MessageSpec("server", octets=asked), MessageSpec("client", octets=answered)
+        questions, answered = (tuple(self.padded * bits // 8 for bits in parts) for parts in self.lookup.online_bits())
+        return *self.index.turns(t), MessageSpec("server", octets=questions), MessageSpec("client", octets=answered)
 
-    def _parted(self, kept: Kept, index: Mapping[str, int]) -> tuple[PartyKept, PartyKept]:
-        """Return what is kept for the index, so many words and residues, and for the look-up."""
-        first = {name: kept[name][: index[name]] for name in (PLANES, NUMBERS)}
-        second = {name: kept[name][index[name] :] for name in (PLANES, NUMBERS)}
+    def _parted(self, correlation: Kept, index: Mapping[str, int]) -> tuple[PartyKept, PartyKept]:
+        """Split a correlation into the index's, with these words and residues, and the look-up's."""
+        first = {name: correlation[name][: index[name]] for name in (PLANES, NUMBERS)}
+        second = {name: correlation[name][index[name] :] for name in (PLANES, NUMBERS)}
         return self.index.shaped(first), self.shaped(second)
 
-    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
-        index_kept, table_kept = self._parted(kept, self.index.client_keeps)
+    def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
+        index_kept, table_kept = self._parted(correlation, self.index.client_keeps)
         index = floor_parties.client_online(self.floor, index_kept, table_kept.numbers[-1])
-        table = lookup_parties.client_online(self.lookup, table_kept, self.pad(kept[SHARE]))
-        told = [*next(index), *next(table)]
+        table = lookup_parties.client_online(self.lookup, table_kept, self.pad(correlation[SHARE]))
+        message = [*next(index), *next(table)]
         for side in (index, index, table):
-            told = side.send((yield told))
-        yield told
+            message = side.send((yield message))
+        yield message
 
     def server(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int
+        self, layer: ClearLinear | None, correlation: Kept, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
-        index_kept, table_kept = self._parted(kept, self.index.server_keeps)
+        index_kept, table_kept = self._parted(correlation, self.index.server_keeps)
         first, m = self.operation.first, self.floor.m
         before, after = (first << self.floor.f, 0) if self.operation.clips else (0, first)
         share = (self.raised(shares[0]) + np.uint64(-before % t)) % np.uint64(t)
-        found = yield from floor_parties.server_online(self.floor, index_kept, share)
-        index = (found - np.uint64(after % m)) & np.uint64(m - 1)
-        found = yield from lookup_parties.server_online(self.lookup, table_kept, index)
-        return found[: self.values].reshape(self.shape)
+        output = yield from floor_parties.server_online(self.floor, index_kept, share)
+        index = (output - np.uint64(after % m)) & np.uint64(m - 1)
+        output = yield from lookup_parties.server_online(self.lookup, table_kept, index)
+        return output[: self.values].reshape(self.shape)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class TableExchange(FloorExchange):
 
     @property
     def lookup(self) -> Lookup:
-        """Of the index."""
+        """The look-up of the index."""
         return _lookup(self.t, self.operation)
 
     @property
@@ -101,7 +101,7 @@ class TableExchange(FloorExchange):
 
     @property
     def index(self) -> FloorExchange:
-        """That of the truncation or the clip."""
+        """The truncation or the clip."""
         return FloorExchange(self.operation, self.shape, self.t, self.m, self.source, rows=self.rows)
 
     @property
@@ -113,12 +113,14 @@ class TableExchange(FloorExchange):
         offers = values * lookup.entry_bits * lookup.width // 8
         more = [(up,), (down,), (first - offers, offers), (second,), (third,), ()]
         sizes = [(*first, *second) for first, second in zip_longest(octets, more, fillvalue=())]
-        helped, chosen = (own + count * values for own, count in zip(index.transfers, slots, strict=True))
+        helped, server_helped = (
+            index_count + count * values for index_count, count in zip(index.transfers, slots, strict=True)
+        )
         turns = alternating("client", sizes)
-        return RoundPlan(self.operation.title, "transfers", turns, transfers=(helped, chosen))
+        return RoundPlan(self.operation.title, "transfers", turns, transfers=(helped, server_helped))
 
     def _planes_joined(self, pieces: Sequence[Residues]) -> Residues:
-        """The vectors lie value by value, all other planes side by side."""
+        """Join the planes: the vectors value by value, all other planes side by side."""
         vectors, masks = self.lookup.kept_planes
         index = len(pieces[0]) - vectors - masks
         parts = [split(piece, [index, vectors, masks]) for piece in pieces]
@@ -131,15 +133,15 @@ class TableExchange(FloorExchange):
     ) -> PartyCoroutine[Residues]:
         index = floor_parties.client_offline(self.floor, self.online.pad(shares[0]), given(transfers))
         table = lookup_parties.client_ahead(self.lookup, self.online.padded, given(transfers))
-        told = yield [*next(index), *next(table)]
-        told = yield [*index.send(told[:2]), *table.send(told[2:])]
+        received = yield [*next(index), *next(table)]
+        received = yield [*index.send(received[:2]), *table.send(received[2:])]
         index_kept = end(index, [])
-        told = yield table.send(told)
-        return flat(index_kept, end(table, told))
+        received = yield table.send(received)
+        return flat(index_kept, end(table, received))
 
     def server(
         self,
-        held: PreparedNode,
+        prepared: PreparedNode,
         shares: ServerShares,
         engine: ServerEngine,
         keys: EvaluationKeys,
@@ -147,11 +149,11 @@ class TableExchange(FloorExchange):
     ) -> PartyCoroutine[Residues]:
         index = floor_parties.server_ahead(self.floor, self.online.padded, given(transfers))
         table = lookup_parties.server_ahead(self.lookup, self.online.padded, given(transfers))
-        told = yield [*next(index), *next(table)]
-        told = yield [*index.send(told[:2]), *table.send(told[2:])]
-        told = yield [*index.send(told[:2]), *table.send(told[2:])]
+        received = yield [*next(index), *next(table)]
+        received = yield [*index.send(received[:2]), *table.send(received[2:])]
+        received = yield [*index.send(received[:2]), *table.send(received[2:])]
         index_kept = end(index)
-        yield table.send(told)
+        yield table.send(received)
         return flat(index_kept, end(table))
 
 

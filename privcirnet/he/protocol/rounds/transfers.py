@@ -1,6 +1,6 @@
-"""Oblivious transfers of a session's preparations: how they begin, and how many the messages to come need.
+"""Oblivious transfers of a session's preparations: their setup, and the number that coming messages need.
 
-Both parties know it from the public description and from what was made before, so neither has to say it.
+Both parties know it from the public description and from earlier transfers, so neither has to send it.
 """
 
 from collections.abc import Generator, Mapping
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from privcirnet.he.mpc.ot.session import OtSession
 
 SILENT_FROM = 300_000
-"""Transfers of an image, one way, from which silent ones send fewer bytes, what they begin with included."""
+"""Transfers of an image, one way, from which silent ones send fewer bytes, their setup included."""
 Pair = tuple[MessageSpec, MessageSpec]
 _REFILL_BYTES = 1 << 24
-"""Of what making silent transfers takes beside their rows."""
+"""Bytes that making silent transfers takes beside their rows."""
 
 
 def source_for(exchanges: Mapping[str, Exchange]) -> str:
-    """Return where the transfers of a program should come from."""
-    most = max(map(sum, zip(*(exchange.plan.transfers for exchange in exchanges.values()), strict=True)), default=0)
-    return "silent" if most >= SILENT_FROM else "softspoken"
+    """Return the best source of a program's transfers."""
+    count = max(map(sum, zip(*(exchange.plan.transfers for exchange in exchanges.values()), strict=True)), default=0)
+    return "silent" if count >= SILENT_FROM else "softspoken"
 
 
 def takes_transfers(exchanges: Mapping[str, Exchange]) -> bool:
@@ -37,10 +37,10 @@ def takes_transfers(exchanges: Mapping[str, Exchange]) -> bool:
 def transfers_bytes(program: Program, exchanges: Mapping[str, Exchange], count: int = 1) -> int:
     """Return the most bytes that oblivious transfers take in either party's memory beside those that a node works on.
 
-    Silent ones are made ahead, both ways: there are never more than what the next messages need and an iteration's.
+    Silent ones are made ahead, both ways: there are never more than the next messages' and an iteration's.
 
     Args:
-        count: of images that are prepared at once.
+        count: number of images that are prepared at once.
     """
     from privcirnet.he.mpc.ot.silent import CODE  # it loads the kernels
     from privcirnet.he.mpc.ot.softspoken import EXTENSION_BYTES, ROW_BYTES
@@ -49,7 +49,7 @@ def transfers_bytes(program: Program, exchanges: Mapping[str, Exchange], count: 
         return 0
     if program.transfers == "softspoken":
         return EXTENSION_BYTES
-    needed = max(sum(piece.transfers) for one in offline_batches(program, exchanges, count) for piece in one.pieces)
+    needed = max(sum(piece.transfers) for batch in offline_batches(program, exchanges, count) for piece in batch.pieces)
     return 2 * CODE.stock_bytes + ROW_BYTES * needed + _REFILL_BYTES
 
 
@@ -61,14 +61,14 @@ def setup_trips(source: str) -> list[Pair]:
 
 
 def refill_trips(first: bool, second: bool) -> list[Pair]:
-    """Return the messages that make more: in which the client helps, and in which the server does."""
+    """Return the messages that make more transfers: those in which the client helps, and the server."""
     from privcirnet.he.mpc.ot.session import refill_sizes
 
     return trips(alternating("client", refill_sizes(first, second)))
 
 
 def begin(program: Program) -> Generator[bytes, bytes, "OtSession"]:
-    """Begin, as the client.
+    """Begin oblivious transfers as the client.
 
     Yields:
         messages; the generator is sent the answer to each.
@@ -83,10 +83,10 @@ def begin(program: Program) -> Generator[bytes, bytes, "OtSession"]:
 
 
 def answer_beginning(program: Program, message: bytes) -> Generator[bytes, bytes, tuple["OtSession", bytes]]:
-    """Begin, as the server.
+    """Begin oblivious transfers as the server.
 
     Args:
-        message: the client's first.
+        message: the client's first message.
 
     Yields:
         answers; the generator is sent the message after each.
@@ -100,25 +100,25 @@ def answer_beginning(program: Program, message: bytes) -> Generator[bytes, bytes
     return (yield from run_responder(side, message, wire.TRANSFERS, setup_trips(program.transfers)))
 
 
-def more(transfers: "OtSession | None", together: BatchedExchange) -> Generator[bytes, bytes, None]:
-    """Make as many as the messages to come need, as the client.
+def more(transfers: "OtSession | None", batch: BatchedExchange) -> Generator[bytes, bytes, None]:
+    """Make the transfers that coming messages need, as the client.
 
     Yields:
         messages; the generator is sent the answer to each.
     """
-    while transfers and any(lacking := transfers.lacks(together.transfers[1], together.transfers[0])):
+    while transfers and any(lacking := transfers.lacks(batch.transfers[1], batch.transfers[0])):
         yield from run_initiator(transfers.refill(*lacking), wire.REFILL, refill_trips(*lacking))
 
 
 def answer_more(
-    transfers: "OtSession | None", together: BatchedExchange, message: bytes
+    transfers: "OtSession | None", batch: BatchedExchange, message: bytes
 ) -> Generator[bytes, bytes, bytes]:
-    """Make as many as the messages to come need, as the server; as :func:`answer_beginning`.
+    """Make the transfers that coming messages need, as the server; see :func:`answer_beginning`.
 
     Returns:
         the message after the last answer.
     """
-    while transfers and any(lacking := transfers.lacks(*together.transfers)):
+    while transfers and any(lacking := transfers.lacks(*batch.transfers)):
         side, pairs = transfers.refill(*lacking), refill_trips(*lacking)
         _, message = yield from run_responder(side, message, wire.REFILL, pairs)
     return message

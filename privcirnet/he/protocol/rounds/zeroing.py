@@ -1,4 +1,4 @@
-"""Zeroes shares after their last use: on a server that nobody audits, while a cache still has them.
+"""Zeroing of shares after their last use: on a server that nobody audits, while a cache still has them.
 
 Their memory serves the next node's share. All shares of an image together are many times a cache.
 """
@@ -13,19 +13,21 @@ from privcirnet.he.ring.wipe import wipe
 
 
 def last_uses(nodes: Iterable[Node]) -> Mapping[str, Sequence[str]]:
-    """Return by node whose results are not needed after it; ``nodes``: a program's, in the order of their turns."""
+    """Return the results whose last use each node is; ``nodes``: a program's nodes, in the order of their turns."""
     last = {name: node.name for node in nodes for name in node.inputs}
-    found = dict[str, list[str]]()
+    names_by_node = dict[str, list[str]]()
     for name, node in last.items():
-        found.setdefault(node, []).append(name)
-    return found
+        names_by_node.setdefault(node, []).append(name)
+    return names_by_node
 
 
-def forget(held: dict[str, Residues | None], names: Iterable[str]) -> None:
-    """Zero shares and remove them, but for those that others are views of."""
+def forget(shares: dict[str, Residues | None], names: Iterable[str]) -> None:
+    """Zero shares and remove them, except those that remaining shares are views of."""
     for name in names:
-        share = held.pop(name)
-        if share is not None and any(np.may_share_memory(share, other) for other in held.values() if other is not None):
-            held[name] = share
+        share = shares.pop(name)
+        if share is not None and any(
+            np.may_share_memory(share, remaining) for remaining in shares.values() if remaining is not None
+        ):
+            shares[name] = share
         else:
             wipe([share])
