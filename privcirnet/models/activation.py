@@ -16,8 +16,8 @@ def activation(name: str, channels: int, channels_last: bool = False) -> nn.Modu
 
     Args:
         name: one of `NAMES`; "square" and "aespa" are polynomials of degree 2.
-        channels: of its input; only "aespa" has parameters for each.
-        channels_last: its input is (N, tokens, channels) or (N, channels), not (N, channels, H, W).
+        channels: channels of its input; only "aespa" has parameters for each.
+        channels_last: whether its input is (N, tokens, channels) or (N, channels), not (N, channels, H, W).
 
     >>> activation("square", 16)
     Square()

@@ -45,7 +45,7 @@ class FitNet(nn.Sequential):
         super().__init__()
         if number not in STAGES:
             raise RuleError("number must be that of a FitNet, 1 to 4", got=number, remedy="use number=1")
-        left = downsampled(image_size, 4)
+        final_side = downsampled(image_size, 4)
         for stage, maps in enumerate(STAGES[number], 1):
             for index, channels in enumerate(maps, 1):
                 name = f"{stage}_{index}"
@@ -53,7 +53,7 @@ class FitNet(nn.Sequential):
                 self.add_module(f"norm{name}", nn.BatchNorm2d(channels))
                 self.add_module(f"act{name}", make_activation(activation, channels))
                 in_chans = channels
-            self.add_module(f"pool{stage}", nn.AvgPool2d(left if stage == len(STAGES[number]) else 2))
+            self.add_module(f"pool{stage}", nn.AvgPool2d(final_side if stage == len(STAGES[number]) else 2))
         self.flatten = nn.Flatten()
         self.fc = nn.Linear(in_chans, num_classes)
 

@@ -65,7 +65,7 @@ class MobileNetV2(nn.Module):
     """The network of this module.
 
     Args:
-        strides: of the stem and of the first block of each of the seven stages.
+        strides: strides of the stem and of the first block of each of the seven stages.
         width: multiplier of the channels.
         image_size: side of the (square) image in pixels; a multiple of the product of the strides.
         activation: see `privcirnet.models.activation`.
@@ -111,12 +111,12 @@ class MobileNetV2(nn.Module):
 
 
 mobilenetv2_cifar = register("mobilenetv2_cifar", MobileNetV2, (1, 1, 1, 2, 2, 1, 2, 1))
-"""For 32 x 32 images. The stem has stride 1, and the first of the searched layers reads a 32 x 32 map."""
+"""MobileNetV2 for 32 x 32 images. The stem has stride 1, and the first of the searched layers reads a 32 x 32 map."""
 
 mobilenetv2_tiny = register("mobilenetv2_tiny", MobileNetV2, (2, 1, 1, 2, 2, 1, 2, 1), num_classes=200, image_size=64)
-"""For Tiny ImageNet's 64 x 64 images. The stem has stride 2; everything behind it is as in `mobilenetv2_cifar`."""
+"""MobileNetV2 for Tiny ImageNet's 64 x 64 images. The stem has stride 2; the rest is as in `mobilenetv2_cifar`."""
 
 mobilenetv2_imagenet = register(
     "mobilenetv2_imagenet", MobileNetV2, (2, 1, 2, 2, 2, 1, 2, 1), num_classes=1000, image_size=224
 )
-"""For 224 x 224 images, with the strides of MobileNetV2's own paper."""
+"""MobileNetV2 for 224 x 224 images, with the strides of MobileNetV2's own paper."""

@@ -1,4 +1,4 @@
-"""The field's small networks for grey images: a convolution and two linear layers, an activation between each two.
+"""Small networks for grey images from the literature: a convolution and two linear layers, activations between them.
 
 | network | image | convolution | values | linear |
 |---|---|---|---|---|

@@ -1,4 +1,4 @@
-"""The project's networks by name. timm, slow to import, is told of them only when a program uses its names too."""
+"""The project's networks by name. timm, slow to import, learns of them only when a program uses its names too."""
 
 import functools
 from collections.abc import Callable
@@ -20,17 +20,17 @@ def register(name: str, network: Callable[..., Network], *first: Any, **defaults
     """Register a network by name.
 
     Returns:
-        What makes the network, called as timm's entry points are: ``(pretrained=False, **arguments)``.
+        Function that returns the network, called as timm's entry points are: ``(pretrained=False, **arguments)``.
     """
 
-    def make(pretrained: bool = False, **given: Any) -> Network:
+    def make(pretrained: bool = False, **arguments: Any) -> Network:
         if pretrained:
             raise RuleError(
                 "there are no pretrained weights for the networks of privcirnet.models",
                 got=f"pretrained=True for {name!r}",
                 remedy="create it without, and train it",
             )
-        return network(*first, **defaults | {key: value for key, value in given.items() if key not in _OF_TIMM})
+        return network(*first, **defaults | {key: value for key, value in arguments.items() if key not in _OF_TIMM})
 
     make.__name__, make.__qualname__, make.__module__ = name, name, network.__module__
     ENTRY_POINTS[name] = make

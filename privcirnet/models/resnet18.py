@@ -22,7 +22,7 @@ class BasicBlock(nn.Module):
     """Two 3x3 convolutions and a shortcut.
 
     Args:
-        stride: of the first convolution; 1 needs channels = out.
+        stride: stride of the first convolution; 1 needs channels = out.
         activation: see `privcirnet.models.activation`.
     """
 
@@ -119,7 +119,7 @@ class ResNet18(BasicResNet):
 
 
 resnet18_cifar = register("resnet18_cifar", ResNet18, 1)
-"""For 32 x 32 images."""
+"""ResNet-18 for 32 x 32 images."""
 
 resnet18_tiny = register("resnet18_tiny", ResNet18, 2, num_classes=200, image_size=64)
-"""For Tiny ImageNet's 64 x 64 images, with a stem of stride 2."""
+"""ResNet-18 for Tiny ImageNet's 64 x 64 images, with a stem of stride 2."""

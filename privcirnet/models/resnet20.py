@@ -38,4 +38,4 @@ class ResNet20(BasicResNet):
 
 
 resnet20_cifar = register("resnet20_cifar", ResNet20)
-"""For 32 x 32 images."""
+"""ResNet-20 for 32 x 32 images."""

@@ -7,11 +7,11 @@ from privcirnet.errors import RuleError
 _OF_TIMM = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
 
 
-def own_arguments(name: str, pretrained: bool, given: dict[str, Any]) -> dict[str, Any]:
+def own_arguments(name: str, pretrained: bool, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments that are the network's own.
 
     Args:
-        given: keyword arguments of the entry point; those that only timm's downloads use are dropped.
+        arguments: keyword arguments of the entry point; those that only timm's downloads use are dropped.
 
     >>> own_arguments("resnet18_cifar", False, {"width": 16, "cache_dir": None})
     {'width': 16}
@@ -22,7 +22,7 @@ def own_arguments(name: str, pretrained: bool, given: dict[str, Any]) -> dict[st
             got=f"pretrained=True for {name!r}",
             remedy="create it without, and train it",
         )
-    return {key: value for key, value in given.items() if key not in _OF_TIMM}
+    return {key: value for key, value in arguments.items() if key not in _OF_TIMM}
 
 
 def downsampled(image_size: int, stride: int) -> int:

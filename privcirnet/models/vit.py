@@ -37,7 +37,7 @@ class Size:
         image_size: side of the (square) image in pixels, a multiple of `patch`.
         patch: side of a patch in pixels.
         width: C, channels of a token; a multiple of `heads`.
-        heads: of the attention, each of d = C / heads channels.
+        heads: heads of the attention, each of d = C / heads channels.
         mlp_ratio: channels between fc1 and fc2, as a multiple of C.
     """
 
@@ -75,10 +75,10 @@ class Operations:
     activation: str = "gelu"
 
     def __post_init__(self) -> None:
-        for name, known in (("norm", tuple(_NORMS)), ("attention", ("softmax", "polynomial"))):
+        for name, choices in (("norm", tuple(_NORMS)), ("attention", ("softmax", "polynomial"))):
             value = getattr(self, name)
-            if value not in known:
-                raise RuleError(f"{name} must be a known one", got=repr(value), remedy=f"use {' or '.join(known)}")
+            if value not in choices:
+                raise RuleError(f"{name} must be a known one", got=repr(value), remedy=f"use {' or '.join(choices)}")
 
 
 _NORMS: dict[str, type[nn.Module]] = {"layer": nn.LayerNorm, "batch": TokenBatchNorm}
@@ -88,7 +88,7 @@ class Block(nn.Module):
     """Attention and two linear layers, each with a residual.
 
     Args:
-        operations: between the linear layers.
+        operations: operations between the linear layers.
     """
 
     def __init__(self, size: Size, operations: Operations) -> None:
@@ -114,7 +114,7 @@ class VisionTransformer(nn.Module):
     """The network of this module.
 
     Args:
-        operations: between the linear layers.
+        operations: operations between the linear layers.
 
     Raises:
         RuleError: the patches do not divide the image, or the activation is unknown.
@@ -139,14 +139,16 @@ class VisionTransformer(nn.Module):
         return self.head(self.norm(self.take(self.blocks(self.tokens(self.patch_embed(x))))))
 
 
-def _vit(size: Size, **given: Any) -> VisionTransformer:
+def _vit(size: Size, **options: Any) -> VisionTransformer:
     """Return a network of this size, except where fields of :class:`Size` or :class:`Operations` are given."""
-    parts = [{f.name: given.pop(f.name) for f in dataclasses.fields(c) if f.name in given} for c in (Size, Operations)]
-    return VisionTransformer(dataclasses.replace(size, **parts[0]), Operations(**parts[1]), **given)
+    parts = [
+        {f.name: options.pop(f.name) for f in dataclasses.fields(c) if f.name in options} for c in (Size, Operations)
+    ]
+    return VisionTransformer(dataclasses.replace(size, **parts[0]), Operations(**parts[1]), **options)
 
 
 vit_cifar = register("vit_cifar", _vit, Size(32, 4, 7, 256, 4))
-"""For 32 x 32 images: 7 blocks of width 256, 65 tokens."""
+"""Vision transformer for 32 x 32 images: 7 blocks of width 256, 65 tokens."""
 
 vit_tiny_imagenet = register("vit_tiny_imagenet", _vit, Size(64, 4, 9, 192, 12), num_classes=200)
-"""For Tiny ImageNet's 64 x 64 images: 9 blocks of width 192, 257 tokens."""
+"""Vision transformer for Tiny ImageNet's 64 x 64 images: 9 blocks of width 192, 257 tokens."""

@@ -23,7 +23,7 @@ class Square(nn.Module):
 
 
 AESPA_SHARED = ("log_gamma", "running_var", "running_square_var")
-"""Tensors of which an AESPA has one value for each block."""
+"""Names of an AESPA's tensors with one value for each block."""
 
 
 class Aespa(nn.Module):
@@ -110,17 +110,17 @@ class Aespa(nn.Module):
         """Return the variances of x and x^2 over the batch, by block, and move the running averages towards them.
 
         Args:
-            means: of x, x^2 and x^4 over this process's values, (3, C).
+            means: means of x, x^2 and x^4 over this process's values, (3, C).
         """
         powers = means if self.block_size == 1 else means.reshape(3, -1, self.block_size).mean(2)
         if self.total:
             powers = pooled_means(powers, count, self.total)
         mean, second, fourth = powers.unbind()
-        found = second - mean.square(), fourth - second.square()
+        variances = second - mean.square(), fourth - second.square()
         with torch.no_grad():
-            for running, value in zip(self._running(), found, strict=True):
+            for running, value in zip(self._running(), variances, strict=True):
                 running.lerp_(value.detach().to(running.dtype), self.momentum)
-        return found
+        return variances
 
     def extra_repr(self) -> str:
         return f"{self.num_features}, block_size={self.block_size}, eps={self.eps}"

@@ -7,7 +7,7 @@ class Affine(nn.Module):
     """Two numbers for all values: scale x + shift.
 
     Args:
-        scale: what values are multiplied by; not 0.
+        scale: factor; not 0.
 
     >>> import torch
     >>> Affine(0.5, 1.0)(torch.tensor([2.0, -2.0]))

@@ -1,7 +1,7 @@
-"""Whether two forms of a network compute the same, by numbers: the guard behind everything that reads a network.
+"""Numerical comparison of two forms of a network: the guard behind everything that reads a network.
 
-Tracing, surgery, folding and lowering are exact where they say so. Each compares its result with what it began with on
-some images, so that whatever it did not understand of a network is an error and no wrong answer.
+Tracing, surgery, folding and lowering are exact where they say so. Each compares its result with its input on some
+images, so that an operation that it misreads is an error and no wrong answer.
 """
 
 import copy
@@ -18,16 +18,16 @@ from privcirnet.nn.graph import module_of, output_of, several_outputs
 TOLERANCE = 1e-3
 """Largest difference, as a share of an image's largest value: far above rounding errors, far below a lost operation."""
 _HIDDEN = 1e-2
-"""Scales of norms up to this size hide what is before them."""
+"""Largest scale of a norm that hides the values before it."""
 _NORMS = _BatchNorm, nn.LayerNorm, nn.GroupNorm
 _ORDERS: tuple[Callable[[Tensor], Tensor], ...] = (
     lambda values: values,
     lambda values: values.movedim(-1, 1),
     lambda values: values.movedim(1, -1),
 )
-"""How values may be ordered in another layout: as they are, with their channels first, with their channels last."""
+"""Possible orders of values in another layout: as they are, with their channels first, with their channels last."""
 EXACT = 1e-6
-"""The same in double precision: a factor is not missed behind a bias of a hundred thousand times its values."""
+"""Largest difference in double precision: shows a factor behind a bias of a hundred thousand times its values."""
 
 
 def some_of(images: Tensor) -> Tensor:
@@ -37,25 +37,25 @@ def some_of(images: Tensor) -> Tensor:
 
 @torch.no_grad()
 def exact_value(model: nn.Module, images: Tensor) -> Tensor:
-    """Return what a network makes of images in double precision, in which rows of squares round nothing away.
+    """Return a network's output in double precision, in which rows of squares round nothing away.
 
     Args:
-        model: in evaluation mode; left as it was.
+        model: network in evaluation mode; left as it was.
         images: (N, ...).
     """
     return copy.deepcopy(model).double()(images.double())
 
 
-def agree(found: Tensor, wanted: Tensor, tolerance: float = TOLERANCE) -> bool:
-    """Return whether values are equal up to rounding, image by image; what is not finite says nothing.
+def agree(computed: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> bool:
+    """Return whether values are equal up to rounding, image by image; values that are not finite are ignored.
 
     Args:
-        found: (N, ...).
+        computed: (N, ...).
         tolerance: share of the largest finite value of an image.
     """
-    if found.numel() != wanted.numel():
+    if computed.numel() != expected.numel():
         return False
-    ours, theirs = (values.detach().double().reshape(len(wanted), -1) for values in (found, wanted))
+    ours, theirs = (values.detach().double().reshape(len(expected), -1) for values in (computed, expected))
     finite = ours.isfinite() & theirs.isfinite()
     largest = theirs.where(finite, 0).abs().amax(1, keepdim=True)
     return bool((((ours - theirs).abs() <= tolerance * largest + 1e-9) | ~finite).all())
@@ -63,7 +63,7 @@ def agree(found: Tensor, wanted: Tensor, tolerance: float = TOLERANCE) -> bool:
 
 @torch.no_grad()
 def check_traced(graph: fx.GraphModule, model: nn.Module, images: Tensor) -> dict[str, Tensor]:
-    """Raise unless a graph computes what the network does that it was traced from.
+    """Raise unless a graph agrees with the network that it was traced from.
 
     Args:
         images: some, (N, ...).
@@ -71,10 +71,10 @@ def check_traced(graph: fx.GraphModule, model: nn.Module, images: Tensor) -> dic
     Returns:
         The values of the graph's nodes by name.
     """
-    values, wanted = node_values(graph, images), model(images.clone())
-    if not isinstance(wanted, Tensor):
-        raise several_outputs(model, type(wanted).__name__)
-    if not agree(values[returned(graph).name], wanted):
+    values, expected = node_values(graph, images), model(images.clone())
+    if not isinstance(expected, Tensor):
+        raise several_outputs(model, type(expected).__name__)
+    if not agree(values[returned(graph).name], expected):
         where = _first_module(graph, model, images, values)
         remedy = "write what the network does around it as a module, without changing values in place"
         rule = "a network must compute what its modules and operations say"
@@ -92,17 +92,17 @@ def returned(graph: fx.GraphModule) -> fx.Node:
 @torch.no_grad()
 def node_values(graph: fx.GraphModule, images: Tensor) -> dict[str, Tensor]:
     """Return the value of every node of a graph on images, by its name; ``images``: (N, ...)."""
-    found: dict[str, Tensor] = {}
+    values: dict[str, Tensor] = {}
 
     class Recorder(fx.Interpreter):
         def run_node(self, n: fx.Node) -> object:
             result = super().run_node(n)
             if isinstance(result, Tensor):
-                found[n.name] = result.clone()  # a later operation may write to it
+                values[n.name] = result.clone()  # a later operation may write to it
             return result
 
     Recorder(graph, garbage_collect_values=True).run(images.clone())
-    return found
+    return values
 
 
 class Guard:
@@ -112,11 +112,11 @@ class Guard:
     branch is hidden behind one, and no pool shows nothing because its map is the same everywhere.
 
     Args:
-        graph: whose parameters the changed network shares.
+        graph: graph whose parameters the changed network shares.
         images: some, (N, ...).
 
     Attributes:
-        values: of the nodes by name.
+        values: values of the nodes by name.
     """
 
     def __init__(self, graph: fx.GraphModule, images: Tensor) -> None:
@@ -129,9 +129,9 @@ class Guard:
 
     @torch.no_grad()
     def first_other(self, graph: fx.GraphModule, original: Mapping[str, str], inexact: Mapping[str, str | None]) -> str:
-        """Return the name of the first node that computes other values than it did, "" if there is none.
+        """Return the name of the first node that computes other values than before, "" if there is none.
 
-        Each gets what its inputs should be, so that none is hidden by what comes after it.
+        Each node gets correct inputs, so that later operations hide no difference.
 
         Args:
             graph: the network as it is now.
@@ -143,19 +143,19 @@ class Guard:
         class Compared(fx.Interpreter):
             def run_node(self, n: fx.Node) -> object:
                 read = values.get(inexact.get(n.name) or "")
-                given = self.env.get(n.all_input_nodes[0]) if n.all_input_nodes else None
-                order = _order(given, read) if isinstance(given, Tensor) and read is not None else None
-                result, wanted = super().run_node(n), values.get(original.get(n.name, ""))
+                source = self.env.get(n.all_input_nodes[0]) if n.all_input_nodes else None
+                order = _order(source, read) if isinstance(source, Tensor) and read is not None else None
+                result, expected = super().run_node(n), values.get(original.get(n.name, ""))
                 if read is not None and order is None:
                     wrong.append(n.name)
-                if not isinstance(result, Tensor) or wanted is None:
+                if not isinstance(result, Tensor) or expected is None:
                     return result
                 if n.name in inexact:
-                    moved = wanted.ndim < result.ndim or _is_moved(wanted, result)
-                    return (order or _ORDERS[moved])(wanted).reshape(result.shape).clone()
-                if _order(result, wanted) is None:
+                    moved = expected.ndim < result.ndim or _is_moved(expected, result)
+                    return (order or _ORDERS[moved])(expected).reshape(result.shape).clone()
+                if _order(result, expected) is None:
                     wrong.append(n.name)
-                return wanted.clone() if wanted.shape == result.shape else result
+                return expected.clone() if expected.shape == result.shape else result
 
         with self._visible():
             Compared(graph, garbage_collect_values=True).run(self._images.clone())
@@ -175,24 +175,24 @@ class Guard:
                     scale.copy_(values)
 
 
-def _is_moved(wanted: Tensor, result: Tensor) -> bool:
+def _is_moved(expected: Tensor, result: Tensor) -> bool:
     """Return whether values have their channels last, and a result has them first."""
-    return wanted.shape[:2] != result.shape[:2] and wanted.shape[-1] == result.shape[1]
+    return expected.shape[:2] != result.shape[:2] and expected.shape[-1] == result.shape[1]
 
 
-def _order(found: Tensor, wanted: Tensor) -> Callable[[Tensor], Tensor] | None:
-    """Return how values are ordered that are others up to rounding: alike, or with their channels moved."""
-    orders = _ORDERS if wanted.ndim > 2 and found.shape != wanted.shape else _ORDERS[:1]
-    return next((order for order in orders if agree(found, order(torch.atleast_1d(wanted)))), None)
+def _order(computed: Tensor, expected: Tensor) -> Callable[[Tensor], Tensor] | None:
+    """Return the order that makes expected values equal to computed ones up to rounding; None if there is none."""
+    orders = _ORDERS if expected.ndim > 2 and computed.shape != expected.shape else _ORDERS[:1]
+    return next((order for order in orders if agree(computed, order(torch.atleast_1d(expected)))), None)
 
 
 def _first_module(graph: fx.GraphModule, model: nn.Module, images: Tensor, values: Mapping[str, Tensor]) -> str:
-    """The path of the first module, in the order of the graph, whose result is another one in the network."""
-    wanted: dict[nn.Module, Tensor] = {}
+    """Return the path of the first module, in the order of the graph, with another result in the network."""
+    expected: dict[nn.Module, Tensor] = {}
 
     def look(module: nn.Module, _: object, result: object) -> None:
         if isinstance(result, Tensor):
-            wanted.setdefault(module, result.clone())
+            expected.setdefault(module, result.clone())
 
     modules = {node: module for node in graph.graph.nodes if (module := module_of(graph, node)) is not None}
     handles = [module.register_forward_hook(look) for module in set(modules.values())]
@@ -202,6 +202,6 @@ def _first_module(graph: fx.GraphModule, model: nn.Module, images: Tensor, value
         for handle in handles:
             handle.remove()
     for node, module in modules.items():
-        if module in wanted and not agree(values[node.name], wanted[module]):
+        if module in expected and not agree(values[node.name], expected[module]):
             return repr(str(node.target))
     return "its output"

@@ -23,9 +23,9 @@ class SoftmaxAttention(nn.Module):
     """softmax(scale q k^T + constants) v for each head.
 
     Args:
-        heads: each of d = C / heads channels.
+        heads: number of heads, each of d = C / heads channels.
         scale: None for 1 / sqrt(d).
-        constants: of each head and pair of tokens, (heads, T, K); minus infinity for a pair that is masked.
+        constants: constants of each head and pair of tokens, (heads, T, K); minus infinity for a pair that is masked.
 
     >>> SoftmaxAttention(2)(torch.randn(3, 5, 3 * 8)).shape
     torch.Size([3, 5, 8])
@@ -62,15 +62,15 @@ class SoftmaxAttention(nn.Module):
 class PolynomialAttention(nn.Module):
     """((scale q k^T + c)^2 / T) v for each head (:mod:`..functional.attention`), c learned.
 
-    It is a mean over tokens, so it is one over those that are there.
+    It is a mean over the tokens of an image.
 
     Args:
         width: C.
-        heads: each of d = C / heads channels.
+        heads: number of heads, each of d = C / heads channels.
         tokens: T, the number of keys.
         scale: None for 1 / sqrt(d).
-        constants: of each head and pair of tokens, (heads, T, K), that a softmax adds to scores. Then c is one of each
-            pair. It begins where scores of zero have the weights of the softmax, as c = 1 has without constants.
+        constants: constants of each head and pair of tokens, (heads, T, K), that a softmax adds to scores. Then c has a
+            value for each pair, initially that with which scores of zero have the weights of the softmax.
 
     >>> PolynomialAttention(8, heads=2, tokens=5)(torch.randn(3, 5, 3 * 8)).shape
     torch.Size([3, 5, 8])
@@ -102,12 +102,12 @@ class PolynomialAttention(nn.Module):
 
     @property
     def _of_pairs(self) -> bool:
-        """Whether c is one of each pair of tokens, not of a head."""
+        """Whether c has a value for each pair of tokens, not for each head."""
         return self.shift[0].numel() > 1
 
     @property
     def scale(self) -> float:
-        """scale^2 / T, which is 1 / (d T): what the result of the pieces is multiplied by."""
+        """Factor of the pieces' result: scale^2 / T, which is 1 / (d T)."""
         if self.score_scale is None:
             return self.heads / (self.width * self.tokens)
         return self.score_scale**2 / self.tokens
@@ -116,7 +116,7 @@ class PolynomialAttention(nn.Module):
         """Return the modules that :mod:`privcirnet.passes.fuse` puts in place of the attention.
 
         Args:
-            separate: they read queries, keys and values, not one layer of all.
+            separate: whether they read queries, keys and values, not one layer of all.
         """
         inverse = (self.width / self.heads) ** 0.5 if self.score_scale is None else 1 / self.score_scale
         whole = self.shift.detach() * inverse
@@ -133,7 +133,7 @@ class PolynomialPieces(nn.Module):
 
     Args:
         width: C.
-        constants: c of each head and pair, (heads, T, K); None for one of each head.
+        constants: c of each head and pair, (heads, T, K); None for one c of each head.
     """
 
     def __init__(self, width: int, heads: int, constants: Tensor | None = None) -> None:
@@ -144,11 +144,11 @@ class PolynomialPieces(nn.Module):
         self.turn, self.gather = HeadTranspose(heads), HeadProduct(heads)
 
     def forward(self, qkv: Tensor) -> Tensor:
-        """Return what attention gathers: (N, T, C); ``qkv``: queries, keys and values of all heads, (N, T, 3 C)."""
+        """Return the result of attention: (N, T, C); ``qkv``: queries, keys and values of all heads, (N, T, 3 C)."""
         return self.attend(self.query(qkv), self.key(qkv), self.value(qkv))
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Return what attention gathers: (N, T, C); each (N, T, C)."""
+        """Return the result of attention, (N, T, C), of three values (N, T, C)."""
         return self.gather(self.square(self.shift(self.scores(query, key))), self.turn(value))
 
 
@@ -169,14 +169,14 @@ def _shifts(constants: Tensor) -> Tensor:
 
 
 def _heads(qkv: Tensor, k: Tensor | None, v: Tensor | None, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values, together (N, T, 3 C) or each (N, T, C), to each (N, heads, T, d)."""
+    """Return queries, keys and values, each (N, heads, T, d), from one (N, T, 3 C) or three values (N, T, C)."""
     if k is None or v is None:
         q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
         return q, k, v
-    q, k, v = (each.unflatten(-1, (heads, -1)).transpose(1, 2) for each in (qkv, k, v))
+    q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (qkv, k, v))
     return q, k, v
 
 
 def _joined(y: Tensor) -> Tensor:
-    """(N, heads, T, d) to (N, T, C)."""
+    """Return values (N, heads, T, d) as (N, T, C)."""
     return y.transpose(1, 2).flatten(2)

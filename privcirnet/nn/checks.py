@@ -1,4 +1,4 @@
-"""What must hold of a network before anything is measured on it or made of it: whole weights, images of its size."""
+"""Checks of a network before anything is measured on it or made of it: whole weights, images of its size."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +12,13 @@ from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import evaluating
 
 _INNER = ("_orig_mod", "module")
-"""Where wrappers of torch keep the network: compiled ones, and DataParallel, DistributedDataParallel, AveragedModel."""
+"""Attributes in which wrappers of torch keep the network: compiled ones, and DataParallel, DistributedDataParallel,
+AveragedModel."""
 
 
 @contextmanager
 def understood(verb: str) -> Iterator[None]:
-    """Refuse a network with which a verb fails in a way that nobody has thought of.
+    """Refuse a network with which a verb fails by an unexpected error.
 
     Yields:
         Nothing.
@@ -35,7 +36,7 @@ def understood(verb: str) -> Iterator[None]:
 
 
 def check_module(model: object) -> None:
-    """Raise unless something is a network itself, not a wrapper around one, with weights that can be computed with."""
+    """Raise unless something is a network itself, not a wrapper around one, with usable weights."""
     if not isinstance(model, nn.Module):
         raise RuleError("a network must be a torch module", got=type(model).__name__, remedy="give an nn.Module")
     if torch.is_inference_mode_enabled():
@@ -112,7 +113,7 @@ def check_batch(images: object) -> None:
     """Raise unless something is a batch of images or a table, all finite.
 
     Args:
-        images: what was given as (N, C, H, W) or (N, F).
+        images: candidate for images (N, C, H, W) or a table (N, F).
     """
     if not isinstance(images, Tensor) or images.ndim not in RANKS or not len(images):
         got = f"shape {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
@@ -143,7 +144,7 @@ def check_images(model: nn.Module, images: Tensor) -> None:
 
 @torch.no_grad()
 def value_of_one(model: nn.Module, images: Tensor) -> object:
-    """Return what a network makes of the first image, in evaluation mode, once :func:`check_images` has nothing to say.
+    """Return a network's output on the first image, in evaluation mode, after :func:`check_images`.
 
     Args:
         images: (N, C, H, W).
@@ -160,13 +161,13 @@ def value_of_one(model: nn.Module, images: Tensor) -> object:
 
 
 def logits_of_one(model: nn.Module, images: Tensor) -> Tensor:
-    """Return what a network says of the first image, see :func:`value_of_one`.
+    """Return a network's logits of the first image, see :func:`value_of_one`.
 
     Args:
         images: (N, C, H, W).
 
     Returns:
-        (1, classes), on the network's device.
+        Logits, (1, classes), on the network's device.
     """
     logits = value_of_one(model, images)
     if not isinstance(logits, Tensor) or logits.ndim != 2:

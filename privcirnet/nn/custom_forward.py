@@ -1,8 +1,8 @@
-"""Modules that compute more than their class says: through forward hooks that return something, or another forward.
+"""Modules that compute more than their class: through forward hooks that return something, or another forward.
 
-A traced network calls a layer by its name, and surgery, folding and lowering go by its class. What is computed around
-the class is refused before it would be lost. Hooks that leave values as they are, which only look or set a weight, are
-let be.
+A traced network calls a layer by its name, and surgery, folding and lowering go by its class. A computation around the
+class is refused before it would be lost. Hooks that leave values as they are, which only look or set a weight, are
+ignored.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from privcirnet.errors import RuleError, listed
 from privcirnet.nn.example import example_for
 
 UNTRIED = "forward hooks must leave values as they are"
-"""The rule that hooks break which no images are there to try."""
+"""Rule broken by hooks that cannot be tried for lack of images."""
 
 _RULE = "a module must compute what its class says"
 _FORWARDS = ("forward", "_conv_forward", "_call_impl")
@@ -27,25 +27,25 @@ def check_own_forwards(model: nn.Module, is_leaf: Callable[[nn.Module, str], boo
 
     Args:
         is_leaf: (module, path) -> whether tracing does not enter a module.
-        images: some that it takes; None to try images of usual sizes.
+        images: some images that it takes; None to try images of usual sizes.
     """
-    kept = {path: module for path, module in model.named_modules() if not path or is_leaf(module, path)}
-    replaced = [_name(path, module) for path, module in kept.items() if any(f in vars(module) for f in _FORWARDS)]
+    leaves = {path: module for path, module in model.named_modules() if not path or is_leaf(module, path)}
+    replaced = [_name(path, module) for path, module in leaves.items() if any(f in vars(module) for f in _FORWARDS)]
     if replaced:
         remedy = "write a module of a class of its own, with this forward"
         raise RuleError(_RULE, got=f"another forward at {listed(replaced)}", remedy=remedy)
     if compiled := [_name(path, module) for path, module in model.named_modules() if path and _is_compiled(module)]:
         raise RuleError("a layer must not be compiled", got=listed(compiled), remedy="give copy.deepcopy(model)")
-    hooked = {path: module for path, module in kept.items() if module._forward_hooks or module._forward_pre_hooks}
+    hooked = {path: module for path, module in leaves.items() if module._forward_hooks or module._forward_pre_hooks}
     if not hooked:
         return
-    shown = example_for(model) if images is None else images
-    if shown is None:
+    example = example_for(model) if images is None else images
+    if example is None:
         got = (
             f"some at {listed([_name(path, module) for path, module in hooked.items()])}, and no images to try them on"
         )
         raise RuleError(UNTRIED, got=got, remedy="remove them, or give images")
-    if changing := _changing(model, hooked, shown):
+    if changing := _changing(model, hooked, example):
         where = listed([_name(path, hooked[path]) for path in changing])
         remedy = "write what the hook computes as a module, or merge it into the weights, and remove the hook"
         raise RuleError(_RULE, got=f"forward hooks that change values at {where}", remedy=remedy)
@@ -54,15 +54,15 @@ def check_own_forwards(model: nn.Module, is_leaf: Callable[[nn.Module, str], boo
 @torch.no_grad()
 def _changing(model: nn.Module, hooked: dict[str, nn.Module], images: Tensor) -> list[str]:
     """Return the paths of the modules with a hook that returned another value or wrote to one."""
-    found: list[str] = []
+    changing: list[str] = []
 
     def watched(path: str, hook: Callable[..., Any]) -> Callable[..., Any]:
-        def watch(*given: Any, **options: Any) -> Any:
-            before = _versions(given)
-            result = hook(*given, **options)
-            changed = _versions(given) != before or not (result is None or result is given[-1])
-            if changed and path not in found:
-                found.append(path)
+        def watch(*arguments: Any, **options: Any) -> Any:
+            before = _versions(arguments)
+            result = hook(*arguments, **options)
+            changed = _versions(arguments) != before or not (result is None or result is arguments[-1])
+            if changed and path not in changing:
+                changing.append(path)
             return result
 
         return watch
@@ -74,9 +74,9 @@ def _changing(model: nn.Module, hooked: dict[str, nn.Module], images: Tensor) ->
                 hooks.update({key: watched(path, hook) for key, hook in hooks.items()})
         model(images.clone())
     finally:
-        for hooks, own in before:
-            hooks.update(own)
-    return found
+        for hooks, original in before:
+            hooks.update(original)
+    return changing
 
 
 def _hooks(module: nn.Module) -> Iterator[dict[int, Callable[..., Any]]]:
@@ -84,11 +84,11 @@ def _hooks(module: nn.Module) -> Iterator[dict[int, Callable[..., Any]]]:
     yield module._forward_hooks  # type: ignore[misc]
 
 
-def _versions(given: tuple[Any, ...]) -> list[int]:
-    """How often each tensor that a hook was given has been written to."""
-    found: list[int] = []
-    map_aggregate(given, lambda each: found.append(each._version) if isinstance(each, Tensor) else None)
-    return found
+def _versions(arguments: tuple[Any, ...]) -> list[int]:
+    """Return how often each tensor among a hook's arguments has been written to."""
+    versions: list[int] = []
+    map_aggregate(arguments, lambda value: versions.append(value._version) if isinstance(value, Tensor) else None)
+    return versions
 
 
 def _is_compiled(module: nn.Module) -> bool:

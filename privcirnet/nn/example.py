@@ -1,4 +1,4 @@
-"""Images that a network takes, where nobody gave any: for what must run it once, whatever the values."""
+"""Example images of a network, where none are given: for steps that must run it once, whatever the values."""
 
 import torch
 from torch import Tensor, nn
@@ -6,9 +6,9 @@ from torch import Tensor, nn
 IMAGE = "image"
 """Key of a graph's ``meta``: (C, H, W) of the only images it is made for."""
 FUSED = "fused"
-"""Key of a fused graph's ``meta``: True if it is made for one size of images; False if what needs one is left."""
+"""Key of a fused graph's ``meta``: True if it is made for one size of images; False if some operations need one yet."""
 _SIDES = tuple(dict.fromkeys((32, 64, 28, 224, 8, 96, 16, 299, *range(1, 65))))
-"""Of square images that are tried, the usual ones first."""
+"""Sides of square images that are tried, the usual ones first."""
 
 
 def layout_of(images: Tensor) -> torch.memory_format:
@@ -40,7 +40,7 @@ def example_for(model: nn.Module) -> Tensor | None:
 
 
 def _sizes(model: nn.Module) -> list[tuple[int, ...]]:
-    """Sizes to try, of one image: that of its graph, or all that its first layer could read."""
+    """Return image sizes to try: that of its graph, or all that its first layer could read."""
     if size := getattr(model, "meta", {}).get(IMAGE):
         return [size]
     first = next((module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)), None)

@@ -1,7 +1,8 @@
-"""Which layers a norm, an :class:`.Affine` or an attention's factor is folded into: the one before it, or those behind.
+"""Layers that a norm, an :class:`.Affine` or an attention's factor is folded into: the one before it, or those behind.
 
-Behind it is a batch norm of tokens or vectors, whose scales belong to the columns of linear layers, and a scale of all
-values without a shift. A batch norm of maps has the zeros of padding behind it, so it needs a convolution before it.
+Two kinds go into the layers behind: a batch norm of tokens or vectors, whose scales belong to the columns of linear
+layers, and a scale of all values without a shift. A batch norm of maps has the zeros of padding behind it, so it needs
+a convolution before it.
 """
 
 from typing import Any, NamedTuple
@@ -21,16 +22,16 @@ from privcirnet.nn.summands import channel_readers
 from privcirnet.nn.tokens import Take
 
 VECTORS = "a BatchNorm1d must work on vectors (N, C), right behind or before linear layers"
-"""The rule that a network breaks whose values are not known to be such, and what to do about it."""
+"""Rule that a network breaks whose values may not be vectors, and its remedy."""
 FLATTEN = "flatten first, or use polynomial_, which knows the shapes"
 
 
 _TWO = 2
-"""Axes of vectors (N, C), and of places (H, W)."""
+"""Number of axes of vectors (N, C), and of places (H, W)."""
 
 
 class FoldTarget(NamedTuple):
-    """Where a node is folded.
+    """The place where a node is folded.
 
     Attributes:
         layers: nodes of linear layers or convolutions; one of them if they are before it.
@@ -46,7 +47,7 @@ def place_of(graph: fx.GraphModule, node: fx.Node) -> FoldTarget | None:
     >>> from privcirnet.nn.graph import trace
     >>> graph = trace(nn.Sequential(nn.Linear(2, 2), Affine(2.0, 1.0)))
     >>> place_of(graph, list(graph.graph.nodes)[2])
-    Place(layers=(_0,), behind=False)
+    FoldTarget(layers=(_0,), behind=False)
     """
     module, before = module_of(graph, node), layer_before(graph, node)
     match module:
@@ -55,7 +56,7 @@ def place_of(graph: fx.GraphModule, node: fx.Node) -> FoldTarget | None:
         case TokenBatchNorm() | nn.BatchNorm1d():
             before = before if before and isinstance(module_of(graph, before), nn.Linear) else None
             behind = channel_readers(graph, node)
-            linear = all(isinstance(module_of(graph, each), nn.Linear) for each in behind)
+            linear = all(isinstance(module_of(graph, reader), nn.Linear) for reader in behind)
         case Affine(shift=0):
             behind = layers_behind(graph, node) or []
             linear = True
@@ -72,7 +73,7 @@ def place_of(graph: fx.GraphModule, node: fx.Node) -> FoldTarget | None:
 
 
 def layer_before(graph: fx.GraphModule, node: fx.Node) -> fx.Node | None:
-    """Return the layer that a node alone reads, at most through what is folded into that layer too."""
+    """Return the layer that a node alone reads, at most through nodes that are folded into that layer too."""
     source = node.all_input_nodes[0]
     if len(source.users) > 1:
         return None
@@ -112,20 +113,20 @@ def _is_vector(graph: fx.GraphModule, node: fx.Node) -> bool:
     return node.op == "placeholder" and table
 
 
-def _numbers(given: tuple[Any, ...]) -> tuple[Any, ...]:
+def _numbers(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return sizes or axes, given one by one or as one list."""
-    return tuple(given[0]) if given and isinstance(given[0], list | tuple) else given
+    return tuple(arguments[0]) if arguments and isinstance(arguments[0], list | tuple) else arguments
 
 
 def _gives_vectors(node: fx.Node) -> bool:
     """Return whether a function or method gives vectors (N, C) of maps, by its arguments alone."""
-    kind, given = getattr(node.target, "__name__", str(node.target)), (*node.args[1:], *node.kwargs.values())
+    kind, arguments = getattr(node.target, "__name__", str(node.target)), (*node.args[1:], *node.kwargs.values())
     match kind:
         case "flatten":
-            return given in ((1,), (1, -1))
+            return arguments in ((1,), (1, -1))
         case "view" | "reshape":
-            return len(_numbers(given)) == _TWO
+            return len(_numbers(arguments)) == _TWO
         case "mean":
-            return len(given) == 1 and len(_numbers(given)) == _TWO
+            return len(arguments) == 1 and len(_numbers(arguments)) == _TWO
         case _:
             return False

@@ -26,13 +26,13 @@ from privcirnet.nn.restored import restore_attributes
 ADDITIONS = (operator.add, torch.add)
 
 UNTRACEABLE = "a network must be traceable by torch.fx to find its batch norms"
-"""The rule that a network breaks which may be traced at one size of images (:mod:`privcirnet.passes.shape_tracing`)."""
+"""Rule broken by a network that may still be traced at one size of images (:mod:`privcirnet.passes.shape_tracing`)."""
 
 
 class Tracer(fx.Tracer):
     """A torch.fx tracer that does not enter the layers this toolkit knows: torch.nn's, its own, and subclasses.
 
-    What is written in place is read by whoever holds it, see :mod:`privcirnet.nn.inplace`.
+    Values written in place reach all their readers, see :mod:`privcirnet.nn.inplace`.
     """
 
     def __init__(self) -> None:
@@ -41,11 +41,11 @@ class Tracer(fx.Tracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Return whether a module stays one node of the graph."""
-        known = isinstance(m, nn.Linear | nn.Conv2d | _BatchNorm) or type(m).__module__.startswith("privcirnet.nn")
-        return known or is_frozen_norm(m) or super().is_leaf_module(m, module_qualified_name)
+        is_layer = isinstance(m, nn.Linear | nn.Conv2d | _BatchNorm) or type(m).__module__.startswith("privcirnet.nn")
+        return is_layer or is_frozen_norm(m) or super().is_leaf_module(m, module_qualified_name)
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
-        """Return what stands for a node's value in the forward."""
+        """Return the proxy of a node's value in the forward."""
         return Proxy(node, self)
 
     def create_proxy(  # noqa: PLR0913, PLR0917
@@ -64,15 +64,15 @@ class Tracer(fx.Tracer):
             The result's proxy; that of the value that was written to, if one was.
         """
         self._memory.check((args, kwargs))
-        found = without_writing(self.root, kind, target, args, kwargs)
-        made = self._record(kind, found.target, found.args, found.kwargs, name, type_expr, proxy_factory_fn)
-        if not isinstance(made, fx.Proxy):
-            return made
-        self._memory.note(self.root, made.node)
-        if found.written is None:
-            return made
-        self._memory.write(found.written, made)
-        return found.written
+        recorded = without_writing(self.root, kind, target, args, kwargs)
+        proxy = self._record(kind, recorded.target, recorded.args, recorded.kwargs, name, type_expr, proxy_factory_fn)
+        if not isinstance(proxy, fx.Proxy):
+            return proxy
+        self._memory.note(self.root, proxy.node)
+        if recorded.written is None:
+            return proxy
+        self._memory.write(recorded.written, proxy)
+        return recorded.written
 
     def _record(self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any], *more: Any) -> Any:
         return super().create_proxy(kind, target, args, kwargs, *more)
@@ -82,7 +82,7 @@ def trace(model: nn.Module, images: Tensor | None = None) -> fx.GraphModule:
     """Return the network as a graph, in its present training or evaluation mode.
 
     Args:
-        images: Some that it takes, for its forward hooks; None to try images of usual sizes if it has any.
+        images: Some images that it takes, for its forward hooks; None to try images of usual sizes if it has any.
 
     Returns:
         A graph module that shares the network's submodules under their names.
@@ -116,29 +116,29 @@ class Traced(fx.GraphModule):
     """A traced network that keeps its ``meta``, as the image size it is made for, when it is pickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to make it again."""
+        """Return the constructor and its arguments for pickle."""
         return _restored, (*super().__reduce__(), self.meta)
 
 
 def _restored(make: Callable[..., fx.GraphModule], parts: tuple[Any, ...], meta: dict[str, Any]) -> Traced:
-    made = make(*parts)
-    again = Traced(made, made.graph, type(made).__name__)
-    vars(again).update({name: value for name, value in vars(made).items() if name not in vars(again)})
+    graph = make(*parts)
+    again = Traced(graph, graph.graph, type(graph).__name__)
+    vars(again).update({name: value for name, value in vars(graph).items() if name not in vars(again)})
     again.meta.update(meta)
     return again
 
 
 def graph_module(tracer: Tracer, graph: fx.Graph, model: nn.Module) -> fx.GraphModule:
-    """Return a graph as a module in a network's place, with the network's own hooks, without what nothing reads."""
-    found = Traced(tracer.root, graph, type(model).__name__)
-    found.meta.update(getattr(model, "meta", {}))
-    vars(found).update({name: value for name, value in vars(model).items() if "_hooks" in name})
-    drop_unused(found)
-    return found
+    """Return a graph as a module in a network's place, with the network's own hooks, without unused operations."""
+    traced = Traced(tracer.root, graph, type(model).__name__)
+    traced.meta.update(getattr(model, "meta", {}))
+    vars(traced).update({name: value for name, value in vars(model).items() if "_hooks" in name})
+    drop_unused(traced)
+    return traced
 
 
 def drop_unused(graph: fx.GraphModule) -> None:
-    """Remove what the output does not depend on; a traced network has no operation that does anything besides.
+    """Remove operations that the output does not depend on; a traced network has no side effects.
 
     Args:
         graph: a traced network; changed in place.
@@ -207,14 +207,14 @@ def evaluating(model: nn.Module) -> Generator[None]:
 
 
 def find_layer(model: nn.Module, name: str, *, plain: bool = True) -> nn.Linear | nn.Conv2d:
-    """Return the linear or convolutional layer of this name, its weight still plain: the layer."""
+    """Return the linear or convolutional layer of this name, its weight still plain."""
     modules = dict(model.named_modules(remove_duplicate=False))
     if name not in modules:
         layers = [key for key, module in modules.items() if isinstance(module, nn.Linear | nn.Conv2d)]
         close = difflib.get_close_matches(name, layers, n=1)
         meant = f"did you mean {close[0]!r}? " if close else ""
-        known = [*close, *(layer for layer in layers if layer not in close)] or ["none"]
-        remedy = f"{meant}its layers are {listed(known)}"
+        choices = [*close, *(layer for layer in layers if layer not in close)] or ["none"]
+        remedy = f"{meant}its layers are {listed(choices)}"
         raise RuleError("a layer name must exist in the model", got=repr(name), remedy=remedy)
     layer = modules[name]
     if not isinstance(layer, nn.Linear | nn.Conv2d):

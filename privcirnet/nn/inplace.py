@@ -1,4 +1,4 @@
-"""In-place operations in a traced network: whoever holds the value that was written to reads what was written.
+"""In-place operations in a traced network: all readers of a value that was written to get the new value.
 
 torch.fx records operations as a pure dataflow. ``x.relu_()``, ``F.relu(x, inplace=True)``, ``nn.ReLU(inplace=True)``,
 ``x += y`` and ``torch.add(x, y, out=x)`` change a value that other names may stand for as well. Here such an operation
@@ -29,7 +29,7 @@ _PLAIN: dict[Any, Callable[..., Any]] = {
         if not name.startswith("_") and callable(getattr(room, f"{name}_", None))
     },
 }
-"""What writes into its first argument -> the same without writing."""
+"""Operation that writes into its first argument -> its form that does not write."""
 _VIEWS = frozenset(
     "view reshape flatten unflatten squeeze unsqueeze permute transpose swapaxes movedim chunk split unbind narrow "
     "select expand expand_as view_as reshape_as detach contiguous to type float getitem getattr dropout dropout2d "
@@ -60,8 +60,8 @@ class RecordedOperation(NamedTuple):
     """An operation as it is recorded.
 
     Attributes:
-        target: that does not write into its arguments, unless there is no such form.
-        written: the proxy of the value that takes the result's place; None if nothing is written to.
+        target: function that does not write into its arguments, unless there is no such form.
+        written: proxy of the value that takes the result's place; None if nothing is written to.
     """
 
     target: Any
@@ -73,7 +73,7 @@ class RecordedOperation(NamedTuple):
 def without_writing(
     root: nn.Module, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> RecordedOperation:
-    """Return the form of an operation that does not write into its arguments, and what it would have written to."""
+    """Return the form of an operation that does not write into its arguments, and the target of its write."""
     written: Any = None
     first = args[0] if args else kwargs.get("input")
     match kind:
@@ -108,7 +108,7 @@ def _not_in_place(
 
 
 def _bound(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> inspect.BoundArguments | None:
-    """The arguments of a Python function by name; None of a built-in one, which has no ``inplace``."""
+    """Return the arguments of a Python function by name; None for a built-in one, which has no ``inplace``."""
     try:
         return inspect.signature(target).bind(*args, **kwargs)
     except (TypeError, ValueError):
@@ -116,7 +116,7 @@ def _bound(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ins
 
 
 class Memory:
-    """Which nodes share memory, and which of them hold what has been overwritten through another one."""
+    """The memory of nodes: which of them share it, and which hold values overwritten through another one."""
 
     def __init__(self) -> None:
         self._owner: dict[fx.Node, fx.Node] = {}
@@ -131,22 +131,22 @@ class Memory:
                 raise RuleError("a view must not be read after its memory was written to", got=got, remedy=remedy)
 
     def note(self, root: nn.Module, node: fx.Node) -> None:
-        """Take down whose memory a new node has."""
+        """Record whose memory a new node has."""
         if not node.all_input_nodes or not _is_view(root, node):
             return
         self._owner[node] = self._of(node.all_input_nodes[0])
 
-    def write(self, written: fx.Proxy, made: fx.Proxy) -> None:
-        """Let a proxy stand for what was written to it."""
-        before, after = written.node, made.node
+    def write(self, written: fx.Proxy, result: fx.Proxy) -> None:
+        """Let a proxy stand for the value written to it."""
+        before, after = written.node, result.node
         if before.op == "get_attr":
             rule, remedy = "a network must not change itself in its forward", "keep what changes out of it"
             raise RuleError(rule, got=str(before.target), remedy=remedy)
         owner = self._of(before)
-        known = [node for node in before.graph.nodes if node is not after and self._of(node) is owner]
-        self._stale |= {node: after.name for node in known}
+        sharing = [node for node in before.graph.nodes if node is not after and self._of(node) is owner]
+        self._stale |= {node: after.name for node in sharing}
         self._owner[after] = owner
-        vars(written).update(vars(made))
+        vars(written).update(vars(result))
 
     def _of(self, node: fx.Node) -> fx.Node:
         return self._owner.get(node, node)
@@ -159,6 +159,6 @@ def _is_view(root: nn.Module, node: fx.Node) -> bool:
 
 
 def _nodes_in(arguments: Any) -> Iterator[fx.Node]:
-    found: list[fx.Proxy] = []
-    map_aggregate(arguments, lambda each: found.append(each) if isinstance(each, fx.Proxy) else None)
-    yield from (proxy.node for proxy in found)
+    proxies: list[fx.Proxy] = []
+    map_aggregate(arguments, lambda value: proxies.append(value) if isinstance(value, fx.Proxy) else None)
+    yield from (proxy.node for proxy in proxies)

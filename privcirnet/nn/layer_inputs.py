@@ -1,13 +1,13 @@
-"""The inputs of a layer's outputs, one row for each: what statistics of its inputs are made of."""
+"""The inputs of a layer's outputs, one row for each, as samples for statistics."""
 
 from torch import Generator, Tensor, nn, randperm
 
 
 def read_by(layer: nn.Linear | nn.Conv2d, inputs: Tensor) -> Tensor:
-    """Return what each output of a layer reads: (..., inputs), for a convolution channels first, then the kernel.
+    """Return the inputs of each output of a layer: (..., inputs), for a convolution channels first, then the kernel.
 
     Args:
-        layer: with groups = 1 and padding by zeros.
+        layer: layer with groups = 1 and padding by zeros.
         inputs: (..., inputs), or (N, C, H, W) of a convolution.
     """
     if isinstance(layer, nn.Linear):
@@ -22,9 +22,9 @@ def channel_axis(layer: nn.Module) -> int:
     return -1 if isinstance(layer, nn.Linear) else 1
 
 
-def some_of(most: int, generator: Generator, *rows: Tensor) -> tuple[Tensor, ...]:
-    """Return the same rows of several tensors, drawn without repetition, if they have more than that."""
-    if len(rows[0]) <= most:
+def some_of(count: int, generator: Generator, *rows: Tensor) -> tuple[Tensor, ...]:
+    """Return ``count`` rows of several tensors, the same of each, drawn without repetition; all if there are fewer."""
+    if len(rows[0]) <= count:
         return rows
-    drawn = randperm(len(rows[0]), generator=generator)[:most].to(rows[0].device)
+    drawn = randperm(len(rows[0]), generator=generator)[:count].to(rows[0].device)
     return tuple(tensor[drawn] for tensor in rows)

@@ -23,8 +23,8 @@ from privcirnet.nn.steps import activation_quantizer, groups_of, has_sign, settl
 def learn_steps_(graph: fx.GraphModule) -> fx.GraphModule:
     """Return the same network, its steps learnable except that of its input. Build the optimizer afterwards.
 
-    In training, activations are clipped to the range of their quantizer's bits; what a square gives or a ReLU takes has
-    no sign.
+    In training, activations are clipped to the range of their quantizer's bits; results of a square and inputs of a
+    ReLU have no sign.
 
     Args:
         graph: from :func:`privcirnet.passes.quantize.quantize`, calibrated.
@@ -62,15 +62,15 @@ def follow_learned_steps_(model: nn.Module) -> None:
     """Set the steps to the learned ones, if any, as far as nn.steps allows. Call it after each optimizer step.
 
     Raises:
-        RuleError: a residual's branch became coarser than what it is added to.
+        RuleError: a residual's branch became coarser than the stream that it is added to.
     """
     learners = _learners(model)
     if not learners:
         return
-    wanted = torch.stack([q.learned for q in learners if q.learned is not None]).round().long()
-    if torch.equal(wanted, torch.stack([q.log_step for q in learners])):
+    rounded = torch.stack([q.learned for q in learners if q.learned is not None]).round().long()
+    if torch.equal(rounded, torch.stack([q.log_step for q in learners])):
         return
-    for quantizer, log_step in zip(learners, wanted.tolist(), strict=True):
+    for quantizer, log_step in zip(learners, rounded.tolist(), strict=True):
         quantizer.log_step.fill_(log_step)
     assert isinstance(model, fx.GraphModule)
     first = next(module for module in model.modules() if isinstance(module, ActivationQuantizer))

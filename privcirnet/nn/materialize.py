@@ -1,7 +1,7 @@
 """Weights that a layer computes from others at each use made plain: of weight_norm, spectral_norm, pruning, of users.
 
-Training goes on through them: ``polynomial_`` and ``fit`` leave them alone, so that masks hold. What works on weights
-themselves makes them plain, which changes no value in evaluation: ``circulant_`` in place, ``fuse``, ``quantize`` and
+Training goes on through them: ``polynomial_`` and ``fit`` leave them alone, so that masks hold. Steps on the weights
+themselves make them plain, which changes no value in evaluation: ``circulant_`` in place, ``fuse``, ``quantize`` and
 ``search`` in a copy. This toolkit's own parametrizations, circulant and quantized, are none of them.
 """
 
@@ -21,7 +21,7 @@ AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 def has_plain_weights(module: nn.Module) -> bool:
     """Return whether no tensor of a module, or of those inside it, is computed from others."""
-    return not any(True for each in module.modules() for _ in _removals(each))
+    return not any(True for child in module.modules() for _ in _removals(child))
 
 
 def with_plain_weights(model: AnyModule) -> AnyModule:
@@ -44,20 +44,20 @@ def with_plain_weights(model: AnyModule) -> AnyModule:
 
 
 def materialize_weights_(module: AnyModule) -> AnyModule:
-    """Return the module, all weights plain: what is computed from others in evaluation becomes a parameter.
+    """Return the module, all weights plain: a computed weight becomes a parameter with its value in evaluation.
 
-    >>> layer = make_plain_(nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)))
+    >>> layer = materialize_weights_(nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)))
     >>> sorted(name for name, _ in layer.named_parameters())
     ['bias', 'weight']
     """
-    for each in module.modules():
-        for remove in list(_removals(each)):
+    for child in module.modules():
+        for remove in list(_removals(child)):
             remove()
     return module
 
 
 def _removals(module: nn.Module) -> Iterator[Callable[[], object]]:
-    """What makes the tensors of a module plain, one after the other."""
+    """Yield functions that make the tensors of a module plain, one by one."""
     for hook in module._forward_pre_hooks.values():
         match hook:
             case WeightNorm():
@@ -75,7 +75,7 @@ def _removals(module: nn.Module) -> Iterator[Callable[[], object]]:
 
 
 def _remove_spectral_norm_(module: nn.Module, name: str) -> None:
-    """Remove one with what it does as weights are loaded, which torch forgets."""
+    """Remove a spectral norm with its load hook, which torch forgets."""
     remove_spectral_norm(module, name)
     hooks = module._load_state_dict_pre_hooks
     for key, hook in list(hooks.items()):

@@ -1,7 +1,7 @@
-"""The one table of what a module of torch is to this toolkit, and which functions and methods compute the same.
+"""The table of torch's modules in this toolkit, with the functions and methods that compute the same.
 
 A new activation is one row of :data:`MODULES`, and its mathematics one in :mod:`privcirnet.he.program.nonpolynomial`.
-What timm and torchvision define is known by name: the package does not import them for it.
+Classes of timm and torchvision are known by name: the package does not import them for it.
 """
 
 import operator
@@ -30,23 +30,23 @@ from privcirnet.nn.tokens import HeadProduct, HeadTranspose, SliceChannels, Take
 _SLOPE = 0.01
 """Slope of a leaky ReLU: torch's default."""
 _LEAST_THRESHOLD = 20
-"""Threshold from which a softplus is linear; torch's default: what differs is under 2^-28."""
+"""Threshold from which a softplus is linear; torch's default: the difference is under 2^-28."""
 _POLYNOMIAL = "Square or AESPA (model.arguments.activation=aespa)"
 
 
 class Row(NamedTuple):
-    """Properties of a class of modules; what has no row of its own has that of its base class.
+    """Properties of a class of modules; a class without a row has that of its base class.
 
     Attributes:
-        kind: as :func:`kind_of` returns it, "" for a module that only its class makes one.
+        kind: kind as :func:`kind_of` returns it, "" for a module that only its class makes one.
         function: name of the function that it computes, in :mod:`privcirnet.he.program.nonpolynomial`, or that of a
             module, None where its numbers have no table. It is exact in programs. Subclasses may compute another one.
         calls: functions of torch that compute the same.
         methods: methods of tensors that compute the same, by name.
-        limits: values below and above which it is constant, but for 0.16 of a GELU: of a rectifier.
+        limits: values below and above which a rectifier is constant, but for 0.16 of a GELU.
         keeps_step: whether its output is a whole number of its input's steps.
         runs: whether it runs encrypted in any program.
-        instead: what runs encrypted in its place.
+        instead: replacement that runs encrypted.
     """
 
     kind: str = "kept"
@@ -158,7 +158,7 @@ _NAMES: dict[str, str] = {
     **dict.fromkeys(("DropPath", "StochasticDepth", "DropBlock2d", "stochastic_depth", "drop_block2d"), "nothing"),
     **dict.fromkeys(("Unflatten", "ChannelShuffle", "PixelShuffle", "PixelUnshuffle", "Permute", "Flatten"), "move"),
 }
-"""Name of a class or function, of torch's or of other libraries' -> kind."""
+"""Name of a class or function of torch or other libraries -> kind."""
 _CALLS: dict[str, tuple[Callable[..., Any], ...]] = {
     "move": (
         *(torch.flatten, torch.reshape, torch.squeeze, torch.unsqueeze, torch.permute, torch.transpose, torch.unbind),
@@ -179,7 +179,7 @@ _CALLS: dict[str, tuple[Callable[..., Any], ...]] = {
         *(F.batch_norm, torch.batch_norm, F.layer_norm, torch.layer_norm, F.group_norm, torch.group_norm, F.rms_norm),
     ),
 }
-"""Kind -> functions that are no module's."""
+"""Kind -> functions without a module."""
 _METHODS: dict[str, tuple[str, ...]] = {
     "move": (
         *("flatten", "reshape", "view", "squeeze", "unsqueeze", "unflatten", "permute", "transpose"),
@@ -194,7 +194,7 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "reduction": ("sum", "amax", "max"),
     "function": ("matmul",),
 }
-"""Kind -> methods that are no module's."""
+"""Kind -> methods without a module."""
 _KINDS: dict[Any, str] = {
     **{call: kind for table in (_CALLS, _METHODS) for kind, calls in table.items() for call in calls},
     **{call: row.kind for row in MODULES.values() for call in (*row.calls, *row.methods)},
@@ -229,7 +229,7 @@ def function_name(module: nn.Module | None) -> str | None:
 
 
 def has_table(module: nn.Module | None) -> bool:
-    """Return whether an exact program looks an activation up in a table, so that what goes in is clipped."""
+    """Return whether an exact program looks an activation up in a table, so that its input is clipped."""
     return function_name(module) not in (None, "relu", "relu6")
 
 
@@ -258,7 +258,7 @@ def runs_encrypted(module: nn.Module | None, nonlinear: str) -> bool:
 
 
 def kind_of(graph: fx.GraphModule, node: fx.Node) -> str:
-    """Return what a node does.
+    """Return the kind of a node's operation.
 
     Returns:
         "activation", "gate", "nothing", "average", "maximum", "move", "pad", "upsample", "sum", "difference",
@@ -292,8 +292,8 @@ def _kind_of_module(module: nn.Module) -> str:
         case _ if is_frozen_norm(module):
             return "norm"
         case _:
-            own = "kept" if type(module).__module__.startswith("privcirnet.nn") else ""
-            return row.kind or _NAMES.get(type(module).__name__, own)
+            default = "kept" if type(module).__module__.startswith("privcirnet.nn") else ""
+            return row.kind or _NAMES.get(type(module).__name__, default)
 
 
 def named(graph: fx.GraphModule, node: fx.Node) -> str:

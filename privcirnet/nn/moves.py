@@ -17,7 +17,7 @@ class Rearrange(nn.Module):
     Args:
         before: shape of an image's values, without the batch; only their number and order matter.
         after: shape of the result, without the batch: a map (C, H, W), tokens (T, C) or a vector (C,).
-        grid: which value comes to each place (:mod:`privcirnet.nn.functional.grids`).
+        grid: source of each place's value (:mod:`privcirnet.nn.functional.grids`).
 
     >>> move = Move.like(lambda x: x.permute(0, 2, 3, 1), (8, 2, 2), channels_last=True)
     >>> move(torch.zeros(3, 8, 2, 2)).shape
@@ -33,7 +33,7 @@ class Rearrange(nn.Module):
         """Return the module that moves values as a function does, tried on their numbers.
 
         Args:
-            channels_last: the result's channels are its last axis; all others become tokens.
+            channels_last: whether the result's channels are its last axis; all others become tokens.
         """
         count = prod(before)
         numbers = torch.arange(2 * count).reshape(2, *before)

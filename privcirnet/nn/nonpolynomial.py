@@ -20,12 +20,12 @@ class TableFunction(nn.Module):
 
     @property
     def input_bits(self) -> int:
-        """That its argument has at least when it is quantized."""
+        """Least number of bits of its argument when it is quantized."""
         return 8 if self.function == "exp" else 12
 
     @property
     def result_bits(self) -> int:
-        """Likewise its result: more than others where it goes from large to small."""
+        """Least number of bits of its result: more than others where it goes from large to small."""
         return {"exp": 9, "reciprocal": 13, "rsqrt": 12}[self.function]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ class TableFunction(nn.Module):
 def table_ends(function: str, bits: int) -> tuple[int, int]:
     """Return the least and the largest integer of the table of a function whose argument has so many bits.
 
-    exp is for what is not positive, reciprocal and rsqrt for what is; results of rsqrt then differ 16 times at most.
+    exp is for arguments up to 0, reciprocal and rsqrt for positive ones; results of rsqrt then differ 16 times at most.
 
     >>> table_ends("gelu", 8), table_ends("exp", 8), table_ends("reciprocal", 12), table_ends("rsqrt", 12)
     ((-128, 127), (-255, 0), (1, 4095), (16, 4095))

@@ -24,7 +24,7 @@ from privcirnet.nn.functional.fusion import block_mean, block_variance, check_ch
 from privcirnet.nn.functional.moments import Total
 
 OPTIONS = ("eps", "momentum", "affine", "track_running_stats")
-"""What a batch norm is made with besides its channels, and keeps under the same names."""
+"""Arguments of a batch norm besides its channels, kept under the same names."""
 
 
 class BlockBatchNorm2d(nn.BatchNorm2d):
@@ -128,8 +128,8 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
 class TokenBatchNorm(BlockBatchNorm2d):
     """A batch norm over the channels of tokens, channels last, with statistics shared by blocks of b channels.
 
-    It is folded into the linear layer before it, or into those *behind* it (:mod:`privcirnet.nn.fold_targets`). Circulant
-    ones stay circulant if its blocks are theirs.
+    It is folded into the linear layer before it, or into those *behind* it (:mod:`privcirnet.nn.fold_targets`).
+    Circulant ones stay circulant if its blocks are theirs.
 
     Args:
         block_size: Block size b; divides C.

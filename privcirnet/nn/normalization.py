@@ -1,7 +1,7 @@
 """Softmax attention and layer norms in the pieces that run exactly: sums, maxima, products, and tables of few bits.
 
-Tokens are (N, T, C), channels last. What is divided by is one number for each token (and head): its inverse is looked
-up, and multiplies in the end.
+Tokens are (N, T, C), channels last. The divisor is one number for each token (and head): its inverse is looked up, and
+multiplies in the end.
 
 * Layer norm: d = C x - sum(x), local and exact; then d / sqrt(sum of d^2). Factors of d cancel, so it is divided by the
   power of two beside C. The factor sqrt(C) and the norm's own scales and shifts are left to the layers behind. A group
@@ -9,7 +9,7 @@ up, and multiplies in the end.
 * Softmax attention: e = exp(s - max s) of scores s = q k^T, in which q is divided by sqrt(d) already; then
   (e v) / sum(e). The largest e is 1, so that neither a sum nor its inverse can leave its table, whatever the scores.
 
-Bits that results have at least when they are quantized are those that CIFAR-10's ViT loses nothing by
+The least bits of quantized results are those with which CIFAR-10's ViT loses nothing
 (docs/mathematics.md, "Softmax and layer norm").
 """
 
@@ -42,7 +42,7 @@ class Centered(nn.Module):
 
     @property
     def bits(self) -> int:
-        """log2 of what it is divided by."""
+        """log2 of its divisor."""
         return (self.width - 1).bit_length()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class Rounded(nn.Identity):
 
 
 class SubtractMax(nn.Module):
-    """How far each channel is below the largest of its group: x - max x, at most 0.
+    """Distance of each channel below the largest of its group: x - max x, at most 0.
 
     Args:
         groups: g, side by side.
@@ -81,7 +81,7 @@ class SumChannels(nn.Module):
 
     Args:
         groups: g, side by side.
-        constant: that is added.
+        constant: constant that is added.
 
     >>> SumChannels(2)(torch.tensor([[[1.0, 4.0, 3.0, 2.0]]])).tolist()
     [[[5.0, 5.0]]]
@@ -102,15 +102,15 @@ class SumChannels(nn.Module):
 class DecomposedLayerNorm(nn.Module):
     """d / sqrt(sum of d^2 + c) of tokens with d = :class:`Centered`: a layer norm's result divided by sqrt(C).
 
-    An RMS norm's with d = x.
+    An RMS norm has d = x.
 
     Args:
         width: C.
         tokens: T.
-        eps: that the norm adds to the variance.
-        enter: takes what is normalized to tokens; None: it is tokens.
-        leave: what is done with normalized tokens, one after the other.
-        centers: whether the mean is taken away.
+        eps: constant that the norm adds to the variance.
+        enter: module that turns the input into tokens; None for tokens.
+        leave: modules that follow on normalized tokens, one after the other.
+        centers: whether the mean is subtracted.
 
     >>> x = torch.randn(2, 3, 5)
     >>> torch.allclose(5**0.5 * NormPieces(5, 3, 1e-5)(x), nn.functional.layer_norm(x, (5,)), atol=1e-5)
@@ -136,7 +136,7 @@ class DecomposedLayerNorm(nn.Module):
         self.scale, self.back = HeadProduct(tokens), HeadTranspose(1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what is left of the normalized tokens, (N, T, C); ``x``: tokens, or what ``enter`` takes."""
+        """Return the normalized tokens, (N, T, C), behind ``leave``; ``x``: tokens, or the input of ``enter``."""
         centered = self.centered(x if self.enter is None else self.enter(x))
         inverse = self.inverse(self.total(self.square(centered)))
         return self.leave(self.back(self.scale(self.turn(centered), self.turn_inverse(inverse))))
@@ -161,9 +161,9 @@ class SoftmaxPieces(nn.Module):
 
     Args:
         width: C.
-        heads: each of C / heads channels.
+        heads: number of heads, each of C / heads channels.
         tokens: T.
-        constants: of each head and pair, (heads, T, K), minus infinity where it is masked; None for none.
+        constants: constants of each head and pair, (heads, T, K), minus infinity where it is masked; None for none.
     """
 
     def __init__(self, width: int, heads: int, tokens: int, constants: Tensor | None = None) -> None:
@@ -181,7 +181,7 @@ class SoftmaxPieces(nn.Module):
         return self.attend(self.query(qkv), self.key(qkv), self.value(qkv))
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Return softmax attention of tokens: (N, T, C); each (N, T, C)."""
+        """Return softmax attention, (N, T, C), of three values (N, T, C)."""
         weights = self.exponential(self.below(self.constants(self.scores(query, key))))
         gathered, inverse = self.gather(weights, self.turn(value)), self.inverse(self.total(weights))
         return self.back(self.scale(self.turn_gathered(gathered), self.turn_inverse(inverse)))
@@ -191,7 +191,7 @@ class SeparateSoftmaxPieces(SoftmaxPieces):
     """:class:`SoftmaxPieces` of queries, keys and values apart.
 
     Args:
-        enter: what is done with queries before, one after the other.
+        enter: modules on the queries before, one after the other.
     """
 
     def __init__(

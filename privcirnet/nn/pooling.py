@@ -38,13 +38,13 @@ def divisor_of(pool: nn.AvgPool2d | nn.MaxPool2d) -> int | None:
     return getattr(pool, "divisor_override", None) or math.prod(window)
 
 
-def pair(given: int | Sequence[int]) -> tuple[int, int]:
+def pair(value: int | Sequence[int]) -> tuple[int, int]:
     """Return rows and columns, which torch takes as one number where they are equal.
 
     >>> pair(3), pair((2, 3)), pair([4])
     ((3, 3), (2, 3), (4, 4))
     """
-    return (given, given) if isinstance(given, int) else (given[0], given[-1])
+    return (value, value) if isinstance(value, int) else (value[0], value[-1])
 
 
 def average_of(window: Sequence[int]) -> nn.AvgPool2d:
@@ -71,16 +71,16 @@ def power_beside(divisor: int) -> int:
 
 def layers_behind(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node] | None:
     """Return the linear layers and convolutions that read a node, moved or not; None if others read it."""
-    found: list[fx.Node] = []
+    layers: list[fx.Node] = []
     for user in node.users:
         match module_of(graph, user):
             case nn.Linear() | nn.Conv2d():
-                found.append(user)
+                layers.append(user)
             case nn.Flatten() | nn.Identity() | _DropoutNd() | Rearrange() | Take() | SliceChannels():
                 further = layers_behind(graph, user)
                 if further is None:
                     return None
-                found += further
+                layers += further
             case _:
                 return None
-    return found
+    return layers

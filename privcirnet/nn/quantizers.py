@@ -45,13 +45,13 @@ class WeightQuantizer(Quantizer):
     It commutes with the circulant expansion bit for bit.
 
     Args:
-        bits: of the integers, sign included; 1: signs.
+        bits: bits of the integers, sign included; 1: signs.
         log_step: log2 of the first step.
-        outputs: of the layer.
+        outputs: number of outputs of the layer.
         block_size: outputs that a row of blocks has; the last may have fewer.
 
     Attributes:
-        exponents: log2 of what the integers of each row of blocks are worth in steps, (rows,).
+        exponents: log2 of the unit of each row of blocks, in steps, (rows,).
     """
 
     exponents: Tensor
@@ -96,14 +96,14 @@ class ActivationQuantizer(Quantizer):
     quantizers, so that its values are rounded as those of the table are.
 
     Args:
-        bits: of the integers that its step is made for, sign included; larger values are carried.
+        bits: bits of the integers that its step is made for, sign included; larger values are carried.
         log_step: log2 of the first step.
 
     Attributes:
-        clips: name of the function that follows, if it is looked up in a table: other values than its are clipped.
+        clips: name of the function that follows, if it is looked up in a table: values outside of it are clipped.
         kind: an empty tensor of the type of the network's values.
-        exponents: log2 of the factors by which the channels of images are finer than the step, 0 or less, (C,): what it
-            gives are the integers times one step, and the layers behind have the factors in their weights. None for
+        exponents: log2 of the factors by which the channels of images are finer than the step, 0 or less, (C,): its
+            results are integers times one step, and the layers behind have the factors in their weights. None for
             other values, and for images whose channels have one size.
     """
 
@@ -118,7 +118,7 @@ class ActivationQuantizer(Quantizer):
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The least and the largest integer of its bits, or of the table that follows."""
+        """Least and largest integer of its bits, or of the table that follows."""
         return table_ends(self.clips, self.bits)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A network as it was before its forward was traced: one that keeps a value, as a cache does, would keep a proxy."""
+"""Restoration of a network after its forward was traced: a network that caches a value would keep a proxy."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -8,15 +8,18 @@ from torch import nn
 
 @contextmanager
 def restore_attributes(model: nn.Module) -> Generator[None]:
-    """Yield; then modules have their attributes back, and lists, dicts and sets among these their contents."""
+    """Restore the attributes of modules afterwards, and the contents of lists, dicts and sets among these.
+
+    Yields:
+        Nothing."""
     attributes = [(vars(module), dict(vars(module))) for module in model.modules()]
-    held = [value for _, own in attributes for value in own.values()]
-    listed = [(value, list(value)) for value in held if isinstance(value, list)]
-    others = [(value, value.copy()) for value in held if isinstance(value, dict | set)]
+    values = [value for _, state in attributes for value in state.values()]
+    listed = [(value, list(value)) for value in values if isinstance(value, list)]
+    containers = [(value, value.copy()) for value in values if isinstance(value, dict | set)]
     try:
         yield
     finally:
-        for now, before in (*attributes, *others):
+        for now, before in (*attributes, *containers):
             now.clear()
             now.update(before)
         for now, before in listed:

@@ -29,18 +29,18 @@ from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quant
 from privcirnet.nn.tokens import HeadProduct
 
 MAX_LOG_STEP = 32
-"""Limit for steps; only a residual whose branch is coarser than what it is added to exceeds it, without end."""
+"""Limit for steps; only a residual whose branch is coarser than its stream exceeds it, without end."""
 MOST_EXPONENT = 16
-"""A row of weights counts as if it were at least 2^-16 times as large as the largest."""
+"""Largest exponent: a row of weights counts as at least 2^-16 times as large as the largest."""
 LOGIT_BITS = 10
-"""What the last layer gives is rounded by nothing: it counts as if it had a step with which it has these bits."""
+"""Bits for which the last layer's results, which nothing rounds, count as if they had a step."""
 
 EXP_REACH = 7.9
-"""Smaller numbers than its opposite have an exp of zero: 2^-11, beside a largest one of 1."""
+"""Opposite of the number below which exp is zero: 2^-11, beside a largest one of 1."""
 
 
 def exp_reach(bits: int) -> float:
-    """Return what an exponential of so many bits goes down to: the opposite of where it rounds to zero, or further."""
+    """Return the reach of an exponential of so many bits: the opposite of where it rounds to zero, or further."""
     return max(EXP_REACH, bits * math.log(2))
 
 
@@ -58,41 +58,41 @@ def called_modules(graph: fx.GraphModule) -> list[tuple[fx.Node, nn.Module]]:
 def calibrate(graph: fx.GraphModule, largest: dict[str, float], input_log_step: int) -> None:
     """Set every step from the largest values that the fused network gave on images.
 
-    Each output's weights are as fine as their bits allow. But a layer's sums count the finest of these steps, so it is
-    no finer than leaves them within the most bits that any layer's would have, were its outputs alike and its weights
-    no finer than what rounds the sums can tell: finer weights take no room in the plain modulus. A residual's branch
+    Each output's weights are as fine as their bits allow. But a layer's sums count the finest of these steps. So it is
+    no finer than keeps them within the most bits that any layer's would have, were its outputs alike and its weights
+    no finer than the sums' rounding can tell: finer weights take no room in the plain modulus. A residual's branch
     counts as if it were as large as the step of its sum is for. In a network of polynomials, whose truncations are
     random, every bit of a sum makes failures likelier: there a layer's outputs have one step.
 
     Args:
-        graph: with quantizers; changed in place.
+        graph: graph with quantizers; changed in place.
         input_log_step: log2 of the images' step.
 
     Raises:
         RuleError: a value is not finite, or the rules of :func:`settle_steps` cannot be kept.
     """
     layers = [(node, m) for node, m in called_modules(graph) if isinstance(m, nn.Linear | nn.Conv2d)]
-    wanted = {node: _wanted_weight_steps(module) for node, module in layers}
+    weight_steps = {node: _wanted_weight_steps(module) for node, module in layers}
     for node, module in layers:
-        _set_weight_steps(module, wanted[node], int(wanted[node].min()))
+        _set_weight_steps(module, weight_steps[node], int(weight_steps[node].min()))
     for node, module in called_modules(graph):
         if isinstance(module, ActivationQuantizer):
             module.log_step.fill_(_wanted_step(graph, node, largest, input_log_step))
     settle_steps(graph, input_log_step)
     incoming, bits, room = incoming_steps(graph, input_log_step), dict[fx.Node, float](), 0.0
     for node, module in layers:
-        step, least = _step_that_counts(graph, node, _weight_quantizer(module).bits, largest)
+        step, min_size = _step_that_counts(graph, node, _weight_quantizer(module).bits, largest)
         source = node.all_input_nodes[0]
         values = source if source.name in largest else source.all_input_nodes[0]  # quantizers came later
         terms = module.weight[0].numel() * max(largest[values.name], 2.0 ** incoming[node])
         size = math.log2(max(largest[node.name], SMALLEST))
-        room = max(room, size - incoming[node] - max(int(wanted[node].max()), step - math.log2(terms)))
-        bits[node] = max(size, least) - incoming[node]
+        room = max(room, size - incoming[node] - max(int(weight_steps[node].max()), step - math.log2(terms)))
+        bits[node] = max(size, min_size) - incoming[node]
     random = is_polynomial(graph)
     for node, module in layers:
         if _weight_quantizer(module).bits > 1:  # of one bit it is all that an output's weights are
-            within = max(math.ceil(bits[node] - room), int(wanted[node].max()) if random else -math.inf)
-            _set_weight_steps(module, wanted[node], int(wanted[node].clamp(min=within).min()))
+            within = max(math.ceil(bits[node] - room), int(weight_steps[node].max()) if random else -math.inf)
+            _set_weight_steps(module, weight_steps[node], int(weight_steps[node].clamp(min=within).min()))
     settle_steps(graph, input_log_step)
 
 
@@ -121,11 +121,11 @@ def _wanted_weight_steps(module: nn.Module) -> Tensor:
     return steps.clamp(min=int(steps.max()) - MOST_EXPONENT).where(largest.cpu() > 0, steps.max())
 
 
-def _set_weight_steps(module: nn.Module, wanted: Tensor, finest: int) -> None:
-    """Give a layer's rows of blocks the steps that they want, none finer than one of them."""
+def _set_weight_steps(module: nn.Module, steps: Tensor, finest: int) -> None:
+    """Give a layer's rows of blocks their own steps, none finer than a limit."""
     quantizer = _weight_quantizer(module)
     quantizer.log_step.fill_(finest)
-    quantizer.exponents.copy_((wanted - finest).clamp(min=0))
+    quantizer.exponents.copy_((steps - finest).clamp(min=0))
 
 
 def _weight_quantizer(module: nn.Module) -> WeightQuantizer:
@@ -161,14 +161,14 @@ def refine(graph: fx.GraphModule, guard_bits: int) -> fx.GraphModule:
 def settle_steps(graph: fx.GraphModule, input_log_step: int) -> None:
     """Make the steps keep the rules, and set the steps of biases.
 
-    The summands of each sum get their coarsest step, and steps finer than what they round are raised.
+    The summands of each sum get their coarsest step, and steps finer than their input's are raised.
 
     Args:
-        graph: with quantizers; changed in place.
+        graph: graph with quantizers; changed in place.
         input_log_step: log2 of the images' step.
 
     Raises:
-        RuleError: a residual's branch is coarser than what it is added to, the image would have to be rescaled, or a
+        RuleError: a residual's branch is coarser than its stream, the image would have to be rescaled, or a
             summand does not come from a quantized activation.
     """
     groups = groups_of(graph)
@@ -243,7 +243,7 @@ def _step_after(graph: fx.GraphModule, node: fx.Node, step: int) -> int:  # noqa
 
 
 def _is_last(graph: fx.GraphModule, node: fx.Node) -> bool:
-    """Return whether what a node gives is returned, at most rounded and moved."""
+    """Return whether a node's value is returned, at most rounded and moved."""
     users = [(user, module_of(graph, user)) for user in node.users]
     return all(
         user.op == "output" or ((isinstance(m, ActivationQuantizer) or row_of(m).keeps_step) and _is_last(graph, user))
@@ -252,19 +252,19 @@ def _is_last(graph: fx.GraphModule, node: fx.Node) -> bool:
 
 
 def _raise_too_fine_steps(graph: fx.GraphModule, groups: list[list[fx.Node]], input_log_step: int) -> bool:
-    """Raise the steps of groups that are finer than what they round (a truncation can only coarsen)."""
+    """Raise the steps of groups that are finer than their input's (a truncation can only coarsen)."""
     incoming = incoming_steps(graph, input_log_step)
     raised = False
     for group in groups:
-        least = max(incoming[node] for node in group)
-        if int(activation_quantizer(graph, group[0]).log_step) < least:
-            if least > MAX_LOG_STEP:
+        incoming_step = max(incoming[node] for node in group)
+        if int(activation_quantizer(graph, group[0]).log_step) < incoming_step:
+            if incoming_step > MAX_LOG_STEP:
                 raise RuleError(
                     "a residual's branch must not be coarser than what it is added to",
                     got=f"steps over 2^{MAX_LOG_STEP} at {', '.join(node.name for node in group)}",
                     remedy="make the weights of the branch smaller",
                 )
-            _set_steps(graph, group, least)
+            _set_steps(graph, group, incoming_step)
             raised = True
     return raised
 
@@ -274,7 +274,10 @@ def _wanted_step(graph: fx.GraphModule, node: fx.Node, largest: dict[str, float]
     source, behind = node.all_input_nodes[0], rectifiers(graph, node)
     if source.op == "placeholder":
         return input_log_step
-    counts, quantizer = max(largest[found.name] for found in behind or [source]), activation_quantizer(graph, node)
+    counts, quantizer = (
+        max(largest[rectifier.name] for rectifier in behind or [source]),
+        activation_quantizer(graph, node),
+    )
     if quantizer.clips == "exp":
         (exponential,) = node.users
         behind_it = [module_of(graph, user) for user in exponential.users]
@@ -291,8 +294,8 @@ def has_sign(graph: fx.GraphModule, node: fx.Node) -> bool:
 
 def rectifiers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
     """Return the ReLUs that read a node, or none if anything else does."""
-    found = [user for user in node.users if isinstance(module_of(graph, user), nn.ReLU | nn.ReLU6)]
-    return found if len(found) == len(node.users) else []
+    relus = [user for user in node.users if isinstance(module_of(graph, user), nn.ReLU | nn.ReLU6)]
+    return relus if len(relus) == len(node.users) else []
 
 
 def _set_steps(graph: fx.GraphModule, group: list[fx.Node], step: int) -> None:
@@ -340,4 +343,4 @@ def origins(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
             remedy="add only what the network computed",
         )
     sources = node.all_input_nodes if isinstance(module, Concat) else node.all_input_nodes[:1]
-    return [found for source in sources for found in origins(graph, source)]
+    return [origin for source in sources for origin in origins(graph, source)]

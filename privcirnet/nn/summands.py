@@ -1,6 +1,6 @@
 """The layers and squares whose sum a square reads, found in a torch.fx graph.
 
-A scale in front of a square can be moved into what feeds it. Behind a layer it goes into the layer's weights. Behind a
+A scale in front of a square can be moved into the nodes before it. Behind a layer it goes into its weights. Behind a
 residual it goes into every summand: into layers directly, and into another square as its root, whose other readers then
 divide by it (:mod:`privcirnet.passes.fuse`). Average pools only pass values on.
 """
@@ -68,8 +68,10 @@ def _terms(graph: fx.GraphModule, node: fx.Node) -> Summands:  # noqa: PLR0911
         case _BatchNorm() | Affine():
             before = _terms(graph, node.all_input_nodes[0])
             alone = (_BatchNorm, Affine, Rearrange)
-            one = before.layers and all(isinstance(module_of(graph, each), alone) for each in before.between)
-            return before + Summands(between=(node,)) if one else Summands(others=(node,))
+            is_affine = before.layers and all(
+                isinstance(module_of(graph, node_between), alone) for node_between in before.between
+            )
+            return before + Summands(between=(node,)) if is_affine else Summands(others=(node,))
         case nn.AvgPool2d(divisor_override=None):
             before = _terms(graph, node.all_input_nodes[0])
             return before if not before.layers else before + Summands(between=(node,))
@@ -81,7 +83,7 @@ def _terms(graph: fx.GraphModule, node: fx.Node) -> Summands:  # noqa: PLR0911
 
 
 def reached_by(graph: fx.GraphModule, node: fx.Node) -> set[fx.Node]:
-    """Return the layers whose weights change when a scale in front of a square is moved into what feeds it.
+    """Return the layers whose weights change when a scale in front of a square is moved into the nodes before it.
 
     Args:
         node: A square or an AESPA activation.
@@ -99,16 +101,16 @@ def readers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
 
 
 def channel_readers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
-    """Return what reads the channels of tokens; in place of what only moves or takes tokens, what reads that."""
-    found: list[fx.Node] = []
+    """Return the readers of the channels of tokens; in place of mere moves of tokens, the readers of those."""
+    readers: list[fx.Node] = []
     for user in node.users:
         module = module_of(graph, user)
         passes = isinstance(module, Take) or (isinstance(module, Rearrange) and module.keeps_channels())
-        found += channel_readers(graph, user) if passes else [user]
-    return found
+        readers += channel_readers(graph, user) if passes else [user]
+    return readers
 
 
 def uses(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
-    """Return what reads a node; in place of an average pool, what reads that."""
+    """Return the readers of a node; in place of an average pool, its readers."""
     pooled = {user: isinstance(module_of(graph, user), nn.AvgPool2d) for user in node.users}
     return [use for user, further in pooled.items() for use in (uses(graph, user) if further else [user])]

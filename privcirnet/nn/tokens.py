@@ -32,7 +32,7 @@ class ToTokens(nn.Module):
 
     @property
     def constants(self) -> Tensor:
-        """What is added, (1 + T, C)."""
+        """Constants that are added, (1 + T, C)."""
         return self.bias
 
 
@@ -46,7 +46,8 @@ class ScoreConstants(ToTokens):
         masked: pairs whose keys leave, (T, g K).
 
     Attributes:
-        far: how far these fall. :func:`privcirnet.passes.quantize.quantize` makes it a power of two beside the scores.
+        far: distance by which masked scores fall. :func:`privcirnet.passes.quantize.quantize` makes it a power of two
+            beside the scores.
 
     >>> ScoreConstants(torch.ones(1, 2), torch.tensor([[False, True]]))(torch.zeros(1, 1, 2)).tolist()
     [[[0.0, 0.0], [1.0, -1048576.0]]]
@@ -123,8 +124,8 @@ class HeadProduct(nn.Module):
 
     Args:
         heads: g.
-        bias: add a constant for each head.
-        result_bits: that a result has at least when it is quantized; 0: as many as other activations.
+        bias: whether to add a constant for each head.
+        result_bits: least bits of a result when it is quantized; 0: as many as other activations.
 
     >>> HeadProduct(1)(torch.tensor([[[1, 2]]]), torch.tensor([[[3, 4], [5, 6]]])).tolist()
     [[[11, 17]]]

@@ -1,4 +1,4 @@
-"""Zeros around the map that a convolution reads, on each side as many as it likes.
+"""Zeros around the map that a convolution reads, any number on each side.
 
 A convolution of torch puts as many below as above. One with other numbers has ``padding_mode="constant"``, with which
 its forward pads by four numbers, with zeros. Its weights stay as they are: those that a larger kernel would have there

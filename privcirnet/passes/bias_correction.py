@@ -1,7 +1,7 @@
 """Bias correction: quantized layers get the channel means that the layers before quantization had.
 
 Rounded weights shift each channel by much the same amount in all images, and squares make shifts grow from layer to
-layer. What a layer is off is added to its bias, from the first layer to the last, each with the layers before it
+layer. A layer's mean error is added to its bias, from the first layer to the last, each with the layers before it
 corrected.
 
 Source: Data-Free Quantization through Weight Equalization and Bias Correction (Nagel et al., ICCV 2019, Section 4.2 and
@@ -16,7 +16,7 @@ from privcirnet.nn.graph import module_of
 from privcirnet.passes.ranges import by_channel
 
 IMAGES = 256
-"""Number of images at most, which run together."""
+"""Largest number of images, which run together."""
 
 
 @torch.no_grad()
@@ -25,17 +25,17 @@ def correct_biases_(graph: fx.GraphModule, fused: fx.GraphModule, images: Tensor
 
     Args:
         graph: from :func:`privcirnet.passes.quantize.quantize`, in evaluation mode; changed in place.
-        fused: that it was made from; left as it was.
+        fused: network that it was made from; left as it was.
         images: network inputs, (N, C, H, W).
     """
-    seen = _Means(fused)
-    seen.run(images[:IMAGES])
-    _Corrector(graph, seen.means).run(images[:IMAGES])
+    means = _Means(fused)
+    means.run(images[:IMAGES])
+    _Corrector(graph, means.means).run(images[:IMAGES])
     return graph
 
 
 class _Means(fx.Interpreter):
-    """Keeps each layer's channel means of each image, (N, C), by node name."""
+    """An interpreter that keeps each layer's channel means of each image, (N, C), by node name."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__(graph)
@@ -51,11 +51,11 @@ class _Means(fx.Interpreter):
 
 
 class _Corrector(fx.Interpreter):
-    """Adds to each layer's bias what the layer is off, and goes on with the corrected values."""
+    """An interpreter that adds each layer's error to its bias and goes on with the corrected values."""
 
-    def __init__(self, graph: fx.GraphModule, wanted: dict[str, Tensor]) -> None:
+    def __init__(self, graph: fx.GraphModule, means: dict[str, Tensor]) -> None:
         super().__init__(graph)
-        self._graph, self._wanted = graph, wanted
+        self._graph, self._wanted = graph, means
 
     def run_node(self, n: fx.Node) -> object:
         result, layer = super().run_node(n), module_of(self._graph, n)

@@ -1,4 +1,4 @@
-"""Which layers of a network can become block circulant, and why the others cannot.
+"""Layers of a network that can become block circulant, and the reasons why others cannot.
 
 Each layer is judged alone, by the rules of `privcirnet.passes.convert.circulant_`. That function has further conditions
 on the whole network: torch.fx must be able to trace it, and it must find the batch norms behind converted convolutions.

@@ -16,7 +16,7 @@ from privcirnet.nn.graph import module_of
 from privcirnet.nn.moves import Rearrange
 
 INPUT_BITS = 9
-"""Of images whose step is chosen: enough for 8 bits over a range that is no power of two."""
+"""Bits of images whose step is chosen: enough for 8 bits over a range that is no power of two."""
 ALIKE = 2
 """log2 of how much smaller than the largest channel others may be: the colours of pictures keep one step."""
 _FINEST = 40
@@ -48,15 +48,15 @@ def scale_channels_(graph: fx.GraphModule, images: Tensor) -> Tensor | None:
     """Give the layers that read images the factors of their channels' steps.
 
     Args:
-        graph: fused, not quantized; changed in place.
+        graph: fused network, not quantized; changed in place.
         images: (N, C, H, W).
 
     Returns:
         log2 of each channel's factor, (C,), for the quantizer of the images; None, and nothing changed, where channels
         are alike, or anything but layers with dense weights reads them.
     """
-    coarsest, each = input_step_for(images), [channel for channel in images.transpose(0, 1) if channel.any()]
-    if not each or min(map(input_step_for, each)) >= coarsest - ALIKE:
+    coarsest, nonzero = input_step_for(images), [channel for channel in images.transpose(0, 1) if channel.any()]
+    if not nonzero or min(map(input_step_for, nonzero)) >= coarsest - ALIKE:
         return None
     steps = [input_step_for(channel) if channel.any() else coarsest for channel in images.transpose(0, 1)]
     exponents = (torch.tensor(steps) - coarsest).clamp(-_FINEST, 0)
@@ -74,19 +74,19 @@ def _readers(
     graph: fx.GraphModule, node: fx.Node, factors: Tensor
 ) -> list[tuple[nn.Conv2d | nn.Linear, Tensor]] | None:
     """Return the layers that read a node, with the factor of each of their inputs; None if anything else does."""
-    found: list[tuple[nn.Conv2d | nn.Linear, Tensor]] = []
+    readers: list[tuple[nn.Conv2d | nn.Linear, Tensor]] = []
     for user in node.users:
         module = module_of(graph, user)
         if isinstance(module, nn.Flatten | nn.Identity | Rearrange):
             further = _readers(graph, user, module(factors))
             if further is None:
                 return None
-            found += further
+            readers += further
             continue
         if not isinstance(module, nn.Conv2d | nn.Linear) or block_size_of(module) > 1:
             return None
         rows = factors[0].flatten(1).mT if isinstance(module, nn.Conv2d) else factors[0].reshape(-1, factors.shape[-1])
         if not torch.equal(rows, rows[:1].expand_as(rows)):
             return None
-        found.append((module, rows[0]))
-    return found
+        readers.append((module, rows[0]))
+    return readers

@@ -40,7 +40,7 @@ from privcirnet.nn.zeros import Zeros, zeros_around
 from privcirnet.passes.folding import scale_input_
 
 _MOST = 8
-"""Bits that y2 is multiplied or divided by at most: with 8-bit weights, more would be for a part that is zero."""
+"""Largest log2 of the factor on y2: with 8-bit weights, more would be for a part that is zero."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ def pairs(fused: fx.GraphModule) -> list[Pair]:
     [Pair(first='0', second='1', residual=False, kept=False)]
     """
     calls = Counter(node.target for node in fused.graph.nodes if node.op == "call_module")
-    found: list[Pair] = []
-    taken: set[fx.Node] = set()
+    composable: list[Pair] = []
+    paired: set[fx.Node] = set()
     for node in fused.graph.nodes:
         first = _first(fused, node) if _is_pointwise(fused, node, calls) else None
-        if first is not None and _is_pointwise(fused, first, calls) and first not in taken:
-            taken |= {first, node}
+        if first is not None and _is_pointwise(fused, first, calls) and first not in paired:
+            paired |= {first, node}
             read = node.all_input_nodes[0]
-            found.append(Pair(str(first.target), str(node.target), read is not first, len(read.users) > 1))
-    return found
+            composable.append(Pair(str(first.target), str(node.target), read is not first, len(read.users) > 1))
+    return composable
 
 
 def compose_(fused: fx.GraphModule, seconds: Collection[str]) -> fx.GraphModule:
@@ -101,11 +101,13 @@ def compose_(fused: fx.GraphModule, seconds: Collection[str]) -> fx.GraphModule:
     if isinstance(seconds, str) or not isinstance(seconds, Collection):
         got, remedy = type(seconds).__name__, "give a list of names, or composed of a search"
         raise RuleError("composed layers must be given by their names", got=got, remedy=remedy)
-    known = {pair.second: pair for pair in pairs(fused)}
-    if unknown := [name for name in seconds if name not in known]:
+    by_second = {pair.second: pair for pair in pairs(fused)}
+    if unknown := [name for name in seconds if name not in by_second]:
         rule = "a composed layer must be a 1 x 1 convolution behind another, with at most a sum between"
-        raise RuleError(rule, got=", ".join(unknown), remedy=f"use some of {', '.join(known) or 'none: there is none'}")
-    for pair in [known[name] for name in known if name in seconds]:
+        raise RuleError(
+            rule, got=", ".join(unknown), remedy=f"use some of {', '.join(by_second) or 'none: there is none'}"
+        )
+    for pair in [by_second[name] for name in by_second if name in seconds]:
         _compose_pair_(fused, pair)
     fused.graph.lint()
     fused.recompile()
@@ -113,7 +115,7 @@ def compose_(fused: fx.GraphModule, seconds: Collection[str]) -> fx.GraphModule:
 
 
 def _is_pointwise(fused: fx.GraphModule, node: fx.Node, calls: Counter[object]) -> bool:
-    """Whether a node calls, as the only one, a 1 x 1 convolution whose weights are whole blocks and not quantized."""
+    """Return whether a node alone calls a 1 x 1 convolution whose weights are whole blocks and not quantized."""
     layer = module_of(fused, node)
     if not isinstance(layer, nn.Conv2d) or not is_plain_layer(layer) or calls[node.target] > 1:
         return False
@@ -124,7 +126,7 @@ def _is_pointwise(fused: fx.GraphModule, node: fx.Node, calls: Counter[object]) 
 
 
 def _first(fused: fx.GraphModule, second: fx.Node) -> fx.Node | None:
-    """Return the layer whose result a layer reads, alone or with something added to it that is not it again."""
+    """Return the layer whose result a layer reads, alone or with another value added to it."""
     read = second.all_input_nodes[0]
     if not is_sum(read):
         return read
@@ -133,10 +135,10 @@ def _first(fused: fx.GraphModule, second: fx.Node) -> fx.Node | None:
 
 
 def _compose_pair_(fused: fx.GraphModule, pair: Pair) -> None:
-    one, two = (fused.get_submodule(name) for name in (pair.first, pair.second))
-    assert isinstance(one, nn.Conv2d)
-    assert isinstance(two, nn.Conv2d)
-    sizes = block_size_of(one), block_size_of(two)
+    first_layer, second_layer = (fused.get_submodule(name) for name in (pair.first, pair.second))
+    assert isinstance(first_layer, nn.Conv2d)
+    assert isinstance(second_layer, nn.Conv2d)
+    sizes = block_size_of(first_layer), block_size_of(second_layer)
     if sizes[0] != sizes[1]:
         got, remedy = f"{sizes[0]} and {sizes[1]} at {pair.first!r} and {pair.second!r}", "search with them equal"
         raise RuleError("composed layers must have one block size", got=got, remedy=remedy)
@@ -145,7 +147,7 @@ def _compose_pair_(fused: fx.GraphModule, pair: Pair) -> None:
     read = second.all_input_nodes[0]
     residual = next((source for source in read.all_input_nodes if source is not first), None) if pair.residual else None
     behind = _behind_squares(fused, second) if pair.kept else []
-    layer, scale = _composed(one, two, pair, balanced=bool(behind))
+    layer, scale = _composed(first_layer, second_layer, pair, balanced=bool(behind))
     make_circulant_(layer, sizes[0])
     fused.set_submodule(pair.second, layer)
     for name in behind:
@@ -156,13 +158,13 @@ def _compose_pair_(fused: fx.GraphModule, pair: Pair) -> None:
     (read if residual is None else source).append(second)
     second.args = (source,)
     if pair.kept:
-        _split_(fused, pair, second, one.out_channels, two.out_channels)
-        kept = _call_behind(fused, second, f"{pair.second}_kept", SliceChannels(0, one.out_channels), second)
+        _split_(fused, pair, second, first_layer.out_channels, second_layer.out_channels)
+        upper = _call_behind(fused, second, f"{pair.second}_kept", SliceChannels(0, first_layer.out_channels), second)
         if residual is None:
-            first.replace_all_uses_with(kept)
+            first.replace_all_uses_with(upper)
         else:
-            kept.append(read)
-            read.args = (kept, residual)
+            upper.append(read)
+            read.args = (upper, residual)
     elif residual is not None:
         fused.graph.erase_node(read)
     fused.graph.erase_node(first)
@@ -170,7 +172,7 @@ def _compose_pair_(fused: fx.GraphModule, pair: Pair) -> None:
 
 
 def _split_(fused: fx.GraphModule, pair: Pair, second: fx.Node, before: int, count: int) -> None:
-    """Let what read the second layer read its rows of the composed one."""
+    """Let the readers of the second layer read its rows of the composed one."""
     users = list(second.users)
     result = _call_behind(fused, second, f"{pair.second}_result", SliceChannels(before, count), second)
     for user in users:
@@ -192,13 +194,15 @@ def _behind_squares(fused: fx.GraphModule, second: fx.Node) -> list[str]:
 
 
 @torch.no_grad()
-def _composed(one: nn.Conv2d, two: nn.Conv2d, pair: Pair, *, balanced: bool) -> tuple[nn.Conv2d, float]:
-    """Return the layer [W1 0; W2 W1, W2] without the columns and rows that nothing needs, and what y2 is multiplied by.
+def _composed(
+    first_layer: nn.Conv2d, second_layer: nn.Conv2d, pair: Pair, *, balanced: bool
+) -> tuple[nn.Conv2d, float]:
+    """Return the layer [W1 0; W2 W1, W2] without the columns and rows that nothing needs, and the factor on y2.
 
     Computed in float64.
     """
-    first, second = (layer.weight.double().flatten(1) for layer in (one, two))
-    weight, bias = second @ first, second @ _bias(one) + _bias(two)
+    first, second = (layer.weight.double().flatten(1) for layer in (first_layer, second_layer))
+    weight, bias = second @ first, second @ _bias(first_layer) + _bias(second_layer)
     if pair.residual:
         weight = torch.cat([weight, second], 1)
     upper, lower = (log_step_for(part.abs().max().item(), 8) for part in (first, weight))
@@ -206,8 +210,8 @@ def _composed(one: nn.Conv2d, two: nn.Conv2d, pair: Pair, *, balanced: bool) -> 
     weight, bias = scale * weight, scale * bias
     if pair.kept:
         weight = torch.cat([nn.functional.pad(first, (0, weight.shape[1] - first.shape[1])), weight])
-        bias = torch.cat([_bias(one), bias])
-    layer = nn.Conv2d(weight.shape[1], weight.shape[0], 1).to(two.weight).train(two.training)
+        bias = torch.cat([_bias(first_layer), bias])
+    layer = nn.Conv2d(weight.shape[1], weight.shape[0], 1).to(second_layer.weight).train(second_layer.training)
     layer.weight.copy_(weight[..., None, None])
     assert layer.bias is not None
     layer.bias.copy_(bias)

@@ -65,7 +65,7 @@ def circulant_(
         pad: Whether a layer that its block size does not divide is padded; if not, it is an error. One whose channels a
             batch norm or AESPA shares by blocks cannot be.
         images: Some hundreds as the network reads them, (N, ...), on its device; they need no labels.
-        progress: Called with how many nodes of the network are fitted, and of how many.
+        progress: Callback with the number of nodes fitted, and of all nodes of the network.
 
     Returns:
         `model` itself.
@@ -113,17 +113,17 @@ def share_by_blocks_(model: nn.Module) -> dict[str, int]:
     Raises:
         RuleError: one cannot be shared, or its layers have blocks of several sizes.
     """
-    found = _shared_behind(model, {})
-    _share_(model, found)
-    return found
+    block_sizes = _shared_behind(model, {})
+    _share_(model, block_sizes)
+    return block_sizes
 
 
 def _share_(model: nn.Module, block_sizes: Mapping[str, int]) -> None:
     for name, b in block_sizes.items():
         module = model.get_submodule(name)
         shared = _shared_by(module, b)
-        for path, each in list(model.named_modules(remove_duplicate=False)):
-            if each is module:
+        for path, child in list(model.named_modules(remove_duplicate=False)):
+            if child is module:
                 model.set_submodule(path, shared)
 
 
@@ -136,7 +136,7 @@ def _shared_by(module: nn.Module, block_size: int) -> nn.Module:
 
 
 def checked_layer(model: nn.Module, name: str, block_size: int, *, pad: bool = False) -> nn.Linear | nn.Conv2d:
-    """Return the layer of this name if it can become circulant: the layer, unchanged."""
+    """Return the layer of this name, unchanged, if it can become circulant."""
     layer = find_layer(model, name, plain=False)
     owners = [key for key, value in model.named_parameters(remove_duplicate=False) if value is layer.weight]
     if len(owners) > 1:
@@ -160,19 +160,19 @@ def _shared_behind(model: nn.Module, block_sizes: Mapping[str, int]) -> dict[str
     One that is folded into several layers is shared by the smallest blocks that serve all of them.
 
     Args:
-        block_sizes: of layers that become circulant; the others have their own.
+        block_sizes: block sizes of layers that become circulant; the others have their own.
     """
     sizes = {name: b for name, module in model.named_modules() if (b := block_size_of(module)) > 1} | dict(block_sizes)
-    found: dict[str, int] = {}
-    for name, layers, known in _folded(model) if sizes else ():
+    norm_sizes: dict[str, int] = {}
+    for name, layers, channels_known in _folded(model) if sizes else ():
         b = math.lcm(*(sizes.get(layer, 1) for layer in layers))
-        if b > 1 and not known:
+        if b > 1 and not channels_known:
             raise RuleError(VECTORS, got=f"{name!r} beside {layers[0]!r}, which is circulant", remedy=FLATTEN)
-        _agree(found, name, b)
-    found = {name: b for name, b in found.items() if getattr(model.get_submodule(name), "block_size", 1) % b}
-    for name, b in found.items():
+        _agree(norm_sizes, name, b)
+    norm_sizes = {name: b for name, b in norm_sizes.items() if getattr(model.get_submodule(name), "block_size", 1) % b}
+    for name, b in norm_sizes.items():
         _check_shared(model.get_submodule(name), b, name)
-    return found
+    return norm_sizes
 
 
 class _Folded(NamedTuple):
@@ -192,7 +192,7 @@ def _folded(model: nn.Module) -> list[_Folded]:
         return []
     with evaluating(model):
         graph = _traced(model)
-    found: list[_Folded] = []
+    folded: list[_Folded] = []
     for node in graph.graph.nodes:
         module, place = module_of(graph, node), None
         if isinstance(module, Aespa):
@@ -202,9 +202,9 @@ def _folded(model: nn.Module) -> list[_Folded]:
             layers = place.layers if place else _around(graph, node, module)
         else:
             continue
-        known = bool(place) or not isinstance(module, nn.BatchNorm1d)
-        found.append(_Folded(str(node.target), [str(layer.target) for layer in layers], known))
-    return found
+        channels_known = bool(place) or not isinstance(module, nn.BatchNorm1d)
+        folded.append(_Folded(str(node.target), [str(layer.target) for layer in layers], channels_known))
+    return folded
 
 
 def _traced(model: nn.Module) -> fx.GraphModule:
@@ -218,13 +218,15 @@ def _traced(model: nn.Module) -> fx.GraphModule:
 
 
 def _around(graph: fx.GraphModule, node: fx.Node, norm: _BatchNorm) -> list[fx.Node]:
-    """Return what a batch norm should be folded into, where that is not possible."""
-    before = [each for each in node.all_input_nodes[:1] if each.op == "call_module"]
+    """Return the layers that a batch norm should be folded into, where that is not possible."""
+    before = [neighbour for neighbour in node.all_input_nodes[:1] if neighbour.op == "call_module"]
     match norm:
         case TokenBatchNorm():
             return channel_readers(graph, node)
         case nn.BatchNorm1d():
-            return [each for each in (*before, *node.users) if isinstance(module_of(graph, each), nn.Linear)]
+            return [
+                neighbour for neighbour in (*before, *node.users) if isinstance(module_of(graph, neighbour), nn.Linear)
+            ]
         case _:
             return before
 
@@ -253,11 +255,11 @@ def _check_shared(module: nn.Module, block_size: int, name: str) -> None:
         )
 
 
-def _agree(found: dict[str, int], name: str, block_size: int) -> None:
-    if found.setdefault(name, block_size) != block_size:
+def _agree(sizes: dict[str, int], name: str, block_size: int) -> None:
+    if sizes.setdefault(name, block_size) != block_size:
         raise RuleError(
             "a batch norm or AESPA shared by layers needs one block size",
-            got=f"{found[name]} and {block_size} before {name!r}",
+            got=f"{sizes[name]} and {block_size} before {name!r}",
             remedy="give these layers the same block size",
         )
 

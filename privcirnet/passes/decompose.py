@@ -1,4 +1,4 @@
-"""Attention and norms of an image become their pieces, each an operation of a program, in a traced network."""
+"""Decomposition of attention and norms in a traced network into pieces, each an operation of a program."""
 
 from collections.abc import Mapping
 from math import prod
@@ -24,21 +24,21 @@ SHAPE = "shape"
 
 
 def decompose_(fused: fx.GraphModule, node: fx.Node, pieces: nn.Module) -> fx.Node:
-    """Put the modules that another calls one after the other in the place of a node.
+    """Put a chain of modules, the pieces of another module, in the place of a node.
 
     Returns:
         The node of the last one.
     """
-    name, known, given = str(node.target), dict[fx.Node, fx.Node](), iter(arguments(node))
+    name, copies, sources = str(node.target), dict[fx.Node, fx.Node](), iter(arguments(node))
     fused.set_submodule(name, pieces.eval())
     with fused.graph.inserting_before(node):
         for part in trace(pieces).graph.nodes:
             if part.op == "placeholder":
-                known[part] = next(given)
+                copies[part] = next(sources)
             elif part.op != "output":
-                inputs = tuple(known[source] for source in part.args)
-                known[part] = fused.graph.call_module(f"{name}.{part.target}", inputs)
-    last = list(known.values())[-1]
+                inputs = tuple(copies[source] for source in part.args)
+                copies[part] = fused.graph.call_module(f"{name}.{part.target}", inputs)
+    last = list(copies.values())[-1]
     node.replace_all_uses_with(last)
     fused.graph.erase_node(node)
     return last
@@ -46,13 +46,13 @@ def decompose_(fused: fx.GraphModule, node: fx.Node, pieces: nn.Module) -> fx.No
 
 def arguments(node: fx.Node) -> list[fx.Node]:
     """Return the values that a module's node is given, in order; one may be there twice."""
-    return [each for each in node.args if isinstance(each, fx.Node)]
+    return [argument for argument in node.args if isinstance(argument, fx.Node)]
 
 
 def unfold_softmax_(
     fused: fx.GraphModule, node: fx.Node, attention: SoftmaxAttention, calls: Mapping[Any, int]
 ) -> None:
-    """Replace softmax attention by its pieces; what scores are multiplied by goes into the layer of the queries.
+    """Replace softmax attention by its pieces; the factor of the scores goes into the layer of the queries.
 
     Queries that have no layer of their own get one.
 
@@ -80,7 +80,7 @@ def unfold_softmax_(
 
 def _scale_queries_(fused: fx.GraphModule, node: fx.Node, factor: float) -> bool:
     """Scale the outputs of a layer that are queries of an attention and nothing else; return whether there are such."""
-    queries, *others = (_outputs_of(fused, each) for each in arguments(node))
+    queries, *keys_values = (_outputs_of(fused, argument) for argument in arguments(node))
     if queries is None:
         return False
     source, places = queries
@@ -88,7 +88,7 @@ def _scale_queries_(fused: fx.GraphModule, node: fx.Node, factor: float) -> bool
     assert isinstance(layer, nn.Linear | nn.Conv2d)
     factors = torch.ones(len(layer.weight), dtype=torch.float64)
     factors[places] = factor
-    read = [other[1] for other in others if other is not None and other[0] is source]
+    read = [outputs[1] for outputs in keys_values if outputs is not None and outputs[0] is source]
     blocks = factors.split(block_size_of(layer))
     alone = _readers(fused, source) == {node} and not any(torch.isin(places, rows).any() for rows in read)
     if not alone or any((block != block[0]).any() for block in blocks):
@@ -108,8 +108,8 @@ def _outputs_of(fused: fx.GraphModule, node: fx.Node) -> tuple[fx.Node, Tensor] 
     first, outputs = next(iter(chain), None), torch.arange(len(module.weight))
     shape = first.before if isinstance(first, Rearrange) else node.meta[SHAPE]
     values = (outputs if isinstance(module, nn.Linear) else outputs.view(-1, 1, 1)).expand(1, *shape)
-    for each in chain:
-        values = each(values)
+    for move in chain:
+        values = move(values)
     return node, values.unique()
 
 
@@ -125,7 +125,7 @@ def _width_of(fused: fx.GraphModule, node: fx.Node) -> int:
 
 
 def _readers(fused: fx.GraphModule, node: fx.Node) -> set[fx.Node]:
-    """Return what reads a value; in place of moves, what reads those."""
+    """Return the readers of a value; in place of moves, the readers of those."""
     moves = {user for user in node.users if isinstance(module_of(fused, user), Rearrange | SliceChannels)}
     return {user for user in node.users if user not in moves}.union(*(_readers(fused, move) for move in moves))
 
@@ -145,7 +145,7 @@ def unfold_norm_(fused: fx.GraphModule, node: fx.Node, norm: Norm, calls: Mappin
     bias = _bias(norm)
     beta = 0 * ones if bias is None else bias.detach().double()
     readers = node.users if len(shape) == 3 else channel_readers(fused, node)
-    behind = {str(each.target): module_of(fused, each) for each in readers}
+    behind = {str(reader.target): module_of(fused, reader) for reader in readers}
     folded = bool(behind) and all(calls[name] == 1 and _takes(layer, norm) for name, layer in behind.items())
     for name, layer in behind.items() if folded else ():
         assert isinstance(layer, nn.Linear | nn.Conv2d)
@@ -182,7 +182,7 @@ def _normalized(norm: Norm, shape: tuple[int, ...], name: str) -> tuple[int, int
 def _takes(layer: nn.Module | None, norm: Norm) -> bool:
     """Return whether a norm's scales and shifts can go into a layer behind it, whatever their values are.
 
-    A circulant layer has no scale for each channel, and what pads a map is not shifted.
+    A circulant layer has no scale for each channel, and padding is not shifted.
     """
     if not isinstance(layer, nn.Linear | nn.Conv2d) or (norm.weight is not None and block_size_of(layer) > 1):
         return False

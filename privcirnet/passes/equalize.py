@@ -29,7 +29,7 @@ from privcirnet.nn.graph import module_of
 from privcirnet.passes.ranges import by_channel, show_values
 
 ROUNDS = 3
-"""A layer between two others is scaled from both sides, so factors settle in a few rounds."""
+"""Number of rounds: a layer between two others is scaled from both sides, so factors settle in a few."""
 
 
 class _Pair(NamedTuple):
@@ -47,7 +47,7 @@ class _Pair(NamedTuple):
 
     @property
     def groups(self) -> int:
-        """Of the second: 1, or as many as it has channels."""
+        """Groups of the second: 1, or as many as it has channels."""
         return self.second.groups if isinstance(self.second, nn.Conv2d) else 1
 
 
@@ -57,7 +57,7 @@ def equalize_(graph: fx.GraphModule, images: Tensor) -> fx.GraphModule:
 
     Args:
         graph: from :func:`privcirnet.passes.fuse.fuse`, in evaluation mode; changed in place.
-        images: network inputs, (N, C, H, W), that say how large channels are.
+        images: network inputs, (N, C, H, W), on which channels are measured.
     """
     pairs = _pairs(graph)
     peaks = _channel_peaks(graph, images, {pair.value for pair in pairs})
@@ -68,7 +68,7 @@ def equalize_(graph: fx.GraphModule, images: Tensor) -> fx.GraphModule:
 
 
 def _pairs(graph: fx.GraphModule) -> list[_Pair]:
-    found = []
+    pairs = []
     for node in graph.graph.nodes:
         first, value = module_of(graph, node), node
         if not isinstance(first, nn.Conv2d | nn.Linear) or len(node.users) != 1:
@@ -79,8 +79,8 @@ def _pairs(graph: fx.GraphModule) -> list[_Pair]:
         reader = next(iter(value.users)) if len(value.users) == 1 else None
         second = module_of(graph, reader) if reader else None
         if isinstance(second, nn.Conv2d | nn.Linear) and _fit(first, second):
-            found.append(_Pair(first, second, squared, value.name))
-    return found
+            pairs.append(_Pair(first, second, squared, value.name))
+    return pairs
 
 
 def _fit(first: nn.Conv2d | nn.Linear, second: nn.Conv2d | nn.Linear) -> bool:
@@ -94,9 +94,9 @@ def _balance_(pair: _Pair, peaks: Tensor) -> Tensor:
     """Scale a pair's channels; return the factors of the values between, (C,)."""
     weight = pair.second.weight if pair.groups > 1 else pair.second.weight.transpose(0, 1)
     read = _by_block(weight.abs().flatten(1).amax(1), pair.block)
-    made = _by_block(peaks, pair.block)
-    usable = (read > 0) & (made > 0) & made.isfinite()
-    factors = torch.where(usable, read / made, 1.0).sqrt()
+    block_peaks = _by_block(peaks, pair.block)
+    usable = (read > 0) & (block_peaks > 0) & block_peaks.isfinite()
+    factors = torch.where(usable, read / block_peaks, 1.0).sqrt()
     factors = torch.where(usable, factors / factors[usable].log().mean().exp(), 1.0)
     factors = factors.repeat_interleave(pair.block)[: len(peaks)].to(pair.first.weight)
     rows = factors.sqrt() if pair.squared else factors
@@ -121,11 +121,11 @@ def _set_weight(layer: nn.Module, weight: Tensor) -> None:
 
 def _channel_peaks(graph: fx.GraphModule, images: Tensor, names: set[str]) -> dict[str, Tensor]:
     """Return each channel's largest absolute value in the median image, (C,), by node name."""
-    found: dict[str, list[Tensor]] = {}
+    peaks: dict[str, list[Tensor]] = {}
 
     def look(name: str, values: Tensor) -> None:
         if name in names:
-            found.setdefault(name, []).append(by_channel(values.abs()).amax(2))
+            peaks.setdefault(name, []).append(by_channel(values.abs()).amax(2))
 
     show_values(graph, images, look)
-    return {name: torch.cat(parts).nan_to_num(nan=torch.inf).median(0).values for name, parts in found.items()}
+    return {name: torch.cat(parts).nan_to_num(nan=torch.inf).median(0).values for name, parts in peaks.items()}

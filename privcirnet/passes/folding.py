@@ -20,8 +20,8 @@ def fold_norm_(layer: FoldableLayer, norm: _BatchNorm, name: str) -> None:
     """Fold the batch norm behind a layer into the layer.
 
     Args:
-        layer: whose output the batch norm reads; changed in place.
-        norm: over the layer's K output channels, in evaluation.
+        layer: layer whose output the batch norm reads; changed in place.
+        norm: batch norm over the layer's K output channels, in evaluation.
 
     Raises:
         RuleError: the batch norm has no running statistics, or is not shared by the blocks of a circulant layer, or the
@@ -35,8 +35,8 @@ def fold_norm_before_(layer: nn.Linear, norm: _BatchNorm, name: str) -> None:
     """Fold the batch norm before a linear layer into the layer: W (s x + t) = (W s) x + W t.
 
     Args:
-        layer: that reads the batch norm's output; changed in place.
-        norm: over the layer's C input channels, in evaluation.
+        layer: layer that reads the batch norm's output; changed in place.
+        norm: batch norm over the layer's C input channels, in evaluation.
     """
     gamma, beta, mean, var = (value.double() for value in _statistics(norm, name))
     scale = gamma * (var + norm.eps).rsqrt()
@@ -47,8 +47,9 @@ def fold_before_(layer: FoldableLayer, scale: Tensor, shift: Tensor, name: str) 
     """Make a layer compute W (scale x + shift) instead of W x.
 
     Args:
-        layer: with C input channels; changed in place. A convolution that pads can have no shift.
-        scale: of each input channel, (C,), float64; likewise the shift.
+        layer: layer with C input channels; changed in place. A convolution that pads can have no shift.
+        scale: factor of each input channel, (C,), float64.
+        shift: shift of each input channel, (C,), float64.
     """
     stored = stored_weight(layer, name)
     with torch.no_grad():
@@ -63,8 +64,8 @@ def scale_outputs_(layer: FoldableLayer, scale: Tensor, shift: Tensor, name: str
     """Make a layer compute scale (y + shift) instead of y, as with a batch norm of mean -shift and variance 1.
 
     Args:
-        layer: with K output channels; changed in place.
-        scale, shift: of each output channel, (K,).
+        layer: layer with K output channels; changed in place.
+        scale, shift: factor and shift of each output channel, (K,).
 
     Raises:
         RuleError: the values are not shared by the blocks of a circulant layer, or the weight is quantized already.
@@ -77,8 +78,8 @@ def scale_inputs_(layer: FoldableLayer, scale: Tensor, name: str) -> None:
     """Make a layer compute W (scale x) instead of W x.
 
     Args:
-        layer: with C input channels; changed in place.
-        scale: of each input channel, (C,).
+        layer: layer with C input channels; changed in place.
+        scale: factor of each input channel, (C,).
     """
     stored = stored_weight(layer, name)
     b = block_size_of(layer)
@@ -123,7 +124,7 @@ def _fold_values_(layer: FoldableLayer, values: tuple[Tensor, ...], eps: float, 
 
 def _set_bias_(layer: FoldableLayer, bias: Tensor) -> None:
     """Give a layer a bias, which needs no gradient where nothing else of the layer does."""
-    layer.bias = nn.Parameter(bias, requires_grad=any(each.requires_grad for each in layer.parameters()))
+    layer.bias = nn.Parameter(bias, requires_grad=any(parameter.requires_grad for parameter in layer.parameters()))
 
 
 def _by_block(values: Tensor, block_size: int, name: str) -> Tensor:

@@ -57,13 +57,13 @@ def fuse(model: nn.Module, composed: Collection[str] = ()) -> fx.GraphModule:
     AESPA activations become squares, and polynomial attentions become their pieces. All other modules keep their names.
     An activation inside a batch norm (timm's BatchNormAct2d) stays in its place.
 
-    What depends on the size of the images, as averages over whole maps, is left to :func:`privcirnet.quantize`, which
-    gets images, unless :func:`privcirnet.polynomial_` made the network for one size. Where no batch norm can be folded
-    without knowing the size, nothing is: quantize then folds them.
+    Operations that depend on the size of the images, as averages over whole maps, are left to
+    :func:`privcirnet.quantize`, which gets images, unless :func:`privcirnet.polynomial_` made the network for one size.
+    Where no batch norm can be folded without knowing the size, nothing is: quantize then folds them.
 
     Args:
         model: A network; left as it was.
-        composed: Names of layers that are made one with the layer before them (:mod:`privcirnet.passes.compose`).
+        composed: Names of layers that are composed with the layer before them (:mod:`privcirnet.passes.compose`).
 
     Returns:
         A graph module in evaluation mode that shares nothing with `model`.
@@ -79,8 +79,8 @@ def fuse(model: nn.Module, composed: Collection[str] = ()) -> fx.GraphModule:
     )
     """
     copied = _copied(model)
-    if IMAGE in _meta(copied) and (shown := example_for(copied)) is not None:
-        return _fused(copied, _graph_at(copied, shown), shown, composed, sized=True)
+    if IMAGE in _meta(copied) and (example := example_for(copied)) is not None:
+        return _fused(copied, _graph_at(copied, example), example, composed, sized=True)
     try:
         return _fused(copied, _traced(copied), example_for(copied), composed, sized=False)
     except RuleError as error:
@@ -90,8 +90,8 @@ def fuse(model: nn.Module, composed: Collection[str] = ()) -> fx.GraphModule:
     copied = _copied(model)
     graph = _traced(copied)
     graph.meta[FUSED] = False
-    if (shown := example_for(copied)) is not None:
-        check_traced(graph, copied, shown)
+    if (example := example_for(copied)) is not None:
+        check_traced(graph, copied, example)
     return graph
 
 
@@ -120,8 +120,8 @@ def fuse_at(model: nn.Module, images: Tensor, composed: Collection[str] = ()) ->
     """
     copied = _copied(model)
     value_of_one(copied, images)
-    shown = some_of(images)
-    return _fused(copied, _graph_at(copied, shown), shown, composed, sized=True)
+    sample = some_of(images)
+    return _fused(copied, _graph_at(copied, sample), sample, composed, sized=True)
 
 
 def is_fused(network: nn.Module) -> bool:
@@ -181,8 +181,8 @@ def _fused(
                 node.meta[SHAPE] = tuple(values[node.name].shape[1:])
         _size_pools_(graph)
         graph.meta[IMAGE] = tuple(images.shape[1:])
-    wanted = exact_value(copied, images)
-    if not agree(exact_value(_folded_(graph.double(), composed), images), wanted, EXACT):
+    expected = exact_value(copied, images)
+    if not agree(exact_value(_folded_(graph.double(), composed), images), expected, EXACT):
         rule, got = "a fused network must compute what the network does", f"other values of {type(copied).__name__}"
         raise RuleError(rule, got=got, remedy="report this network")
     return graph.to(kind)
@@ -259,11 +259,11 @@ def _fold_scale_(fused: fx.GraphModule, node: fx.Node, scale: float, shift: floa
     if place is None:
         rule = "values must be scaled and shifted right behind a layer, or scaled right before layers"
         raise _cannot_fold(node, rule, "use polynomial_, which puts a layer there")
-    if any(calls[each.target] > 1 for each in (node, *place.layers)):
+    if any(calls[layer_node.target] > 1 for layer_node in (node, *place.layers)):
         rule = "a scale or an attention and the layers it is folded into must be used once"
         raise _cannot_fold(node, rule, "give each use its own module")
-    for each in place.layers:
-        layer, name = _layer_of(fused, each), str(each.target)
+    for layer_node in place.layers:
+        layer, name = _layer_of(fused, layer_node), str(layer_node.target)
         if place.behind:
             scale_input_(layer, scale, name)
         else:
@@ -340,12 +340,12 @@ def _layer_of(fused: fx.GraphModule, node: fx.Node) -> nn.Conv2d | nn.Linear:
 
 def _layers_behind(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> dict[str, nn.Linear]:
     """Return the linear layers, by name, that read a node's channels; raise if anything else does."""
-    found = {str(user.target): module_of(fused, user) for user in channel_readers(fused, node)}
-    layers = {name: module for name, module in found.items() if isinstance(module, nn.Linear)}
-    if len(layers) != len(found):
-        others = ", ".join(name for name in found if name not in layers)
+    readers = {str(user.target): module_of(fused, user) for user in channel_readers(fused, node)}
+    layers = {name: module for name, module in readers.items() if isinstance(module, nn.Linear)}
+    if len(layers) != len(readers):
+        unsupported = ", ".join(name for name in readers if name not in layers)
         rule = "a batch norm of tokens must feed only linear layers"
-        raise RuleError(rule, got=f"{str(node.target)!r} before {others}", remedy="reorder the layers")
+        raise RuleError(rule, got=f"{str(node.target)!r} before {unsupported}", remedy="reorder the layers")
     if any(calls[name] > 1 for name in (node.target, *layers)):
         rule = "a batch norm and the layers behind it must be used once"
         raise RuleError(rule, got=repr(str(node.target)), remedy="give each use its own module")
@@ -366,7 +366,7 @@ def _conv_before(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int])
 def _check_single_use(node: fx.Node, before: list[fx.Node], kind: str, calls: Mapping[Any, int]) -> None:
     if any(len(source.users) > 1 for source in before):
         raise _cannot_fold(node, f"a convolution must feed only its {kind}", f"use the output of its {kind}")
-    if any(calls[each.target] > 1 for each in [node, *before] if each.op == "call_module"):
+    if any(calls[call.target] > 1 for call in [node, *before] if call.op == "call_module"):
         rule = f"a convolution and its {kind} must be used once"
         raise _cannot_fold(node, rule, "give each use its own module")
 

@@ -43,9 +43,9 @@ from privcirnet.passes.streams import stream_summands
 
 SUFFIX = "_quantizer"
 STREAM_BITS = 10
-"""Of residual streams, where nothing else is asked for."""
+"""Bits of residual streams, by default."""
 NORMED_STREAM_BITS = 16
-"""Likewise, where layer norms read them, each of which has a step of its own: from block to block values grow."""
+"""Bits of residual streams that layer norms read, each with a step of its own: from block to block values grow."""
 LAST_BITS = 12, 16
 """Least bits of what a network's last function takes and gives, if it has a table."""
 BITS = "bits"
@@ -72,7 +72,7 @@ def quantize(  # noqa: PLR0913
         input_log_step: log2 of the images' step; None to choose it from the images (:func:`input_step_for`).
         weight_bits: 1 to 8, times a power of two of each output; 1: signs.
         activation_bits: 2 to 16, for the values seen on ``images``; larger values later on are kept, not clipped.
-        stream_bits: 2 to 20, likewise for what residual streams add up (:mod:`privcirnet.passes.streams`), which never
+        stream_bits: 2 to 20, for the summands of residual streams (:mod:`privcirnet.passes.streams`), which never
             have fewer bits than other activations; 0: :data:`STREAM_BITS`, or :data:`NORMED_STREAM_BITS`.
         quantile: in (0, 1], share of the images whose values these bits hold; with 1 the largest of all sets each step.
         correct_biases: whether biases take back what rounded weights shift their channels by on the images
@@ -111,20 +111,20 @@ def calibrated(
     _check_settings(bits, input_log_step, quantile)
     check_unquantized(model, "a network must be quantized once")
     check_batch(images)
-    shown = images.to(next(model.parameters(), images).device)
-    fused = model if is_fused(model) else fuse_at(model, shown)
-    value_of_one(fused, shown)
+    inputs = images.to(next(model.parameters(), images).device)
+    fused = model if is_fused(model) else fuse_at(model, inputs)
+    value_of_one(fused, inputs)
     graph = copy.deepcopy(fused)
-    exponents = scale_channels_(graph, shown) if input_log_step is None else None
+    exponents = scale_channels_(graph, inputs) if input_log_step is None else None
     _put_quantizers_(graph, *bits)
     if exponents is not None:
-        input_quantizer(graph).exponents = exponents.to(shown.device)
-    held = _largest_values(fused, shown, quantile)
-    _set_far_(graph, held)
-    calibrate(graph, held, input_step_for(shown) if input_log_step is None else input_log_step)
+        input_quantizer(graph).exponents = exponents.to(inputs.device)
+    largest = _largest_values(fused, inputs, quantile)
+    _set_far_(graph, largest)
+    calibrate(graph, largest, input_step_for(inputs) if input_log_step is None else input_log_step)
     if correct_biases:
-        correct_biases_(graph.eval(), fused, shown)
-    remember_(graph, fused, shown)
+        correct_biases_(graph.eval(), fused, inputs)
+    remember_(graph, fused, inputs)
     return graph.train(model.training if FUSED in getattr(model, "meta", {}) else fused.training)
 
 
@@ -135,10 +135,10 @@ def with_quantizers(
 
     Args:
         fused: left as it was.
-        weight_bits: likewise the others, as for :func:`quantize`.
+        weight_bits, activation_bits, stream_bits: see :func:`quantize`.
 
     Raises:
-        RuleError: as of :func:`quantize`.
+        RuleError: see :func:`quantize`.
     """
     _check_settings((weight_bits, activation_bits, stream_bits))
     graph = copy.deepcopy(with_plain_weights(fused))
@@ -207,10 +207,10 @@ def _quantize_weights_(graph: fx.GraphModule, bits: int) -> None:
 
 def _largest_values(fused: fx.GraphModule, images: Tensor, quantile: float) -> dict[str, float]:
     """Return the largest value of each node in a share of the images, without those that explode."""
-    found = peaks(fused, images)
-    kept = typical_images(found)
-    rank = math.ceil(quantile * int(kept.sum()))
-    return {name: values[kept].kthvalue(rank).values.item() for name, values in found.items()}
+    peak_values = peaks(fused, images)
+    typical = typical_images(peak_values)
+    rank = math.ceil(quantile * int(typical.sum()))
+    return {name: values[typical].kthvalue(rank).values.item() for name, values in peak_values.items()}
 
 
 def _set_far_(graph: fx.GraphModule, largest: Mapping[str, float]) -> None:
@@ -231,19 +231,19 @@ def _check_settings(widths: Sequence[int], input_log_step: int | None = None, qu
         got = f"input_log_step={input_log_step}, quantile={quantile}"
         remedy = "give the integer log2 of the images' step, or None, and 1"
         raise RuleError("input_log_step must be an integer and quantile in (0, 1]", got=got, remedy=remedy)
-    for (what, (least, most)), bits in zip(_BITS.items(), widths, strict=True):
+    for (what, (low, high)), bits in zip(_BITS.items(), widths, strict=True):
         if what == "stream" and bits == 0:  # its default
             continue
-        if not isinstance(bits, Integral) or not least <= bits <= most:
-            raise RuleError(f"{what} bits must be in [{least}, {most}]", got=bits, remedy=f"use {min(most, 8)}")
+        if not isinstance(bits, Integral) or not low <= bits <= high:
+            raise RuleError(f"{what} bits must be in [{low}, {high}]", got=bits, remedy=f"use {min(high, 8)}")
 
 
 def _check_layers(fused: fx.GraphModule) -> None:
-    seen: set[nn.Module] = set()
+    visited: set[nn.Module] = set()
     for node, module in called_modules(fused):
-        if isinstance(module, nn.Linear | nn.Conv2d) and module in seen:
+        if isinstance(module, nn.Linear | nn.Conv2d) and module in visited:
             raise RuleError("a layer must run once an image", got=node.target, remedy="give each use its own layer")
-        seen.add(module)
+        visited.add(module)
 
 
 def _quantize_bias_(module: nn.Module) -> None:
@@ -258,36 +258,38 @@ def _insert_quantizers(graph: fx.GraphModule, bits: int) -> None:
         last = last.all_input_nodes[0]
     for node in list(graph.graph.nodes):
         if has_table(modules.get(node)) if node is last else _is_rounded(node, modules):
-            name, least = f"{node.name}{SUFFIX}", getattr(modules.get(node), "result_bits", 0)
-            graph.add_submodule(name, ActivationQuantizer(max(bits, LAST_BITS[1] if node is last else least)))
+            name, min_bits = f"{node.name}{SUFFIX}", getattr(modules.get(node), "result_bits", 0)
+            graph.add_submodule(name, ActivationQuantizer(max(bits, LAST_BITS[1] if node is last else min_bits)))
             with graph.graph.inserting_after(node):
                 inserted = graph.graph.call_module(name, (node,))
             node.replace_all_uses_with(inserted, delete_user_cb=lambda user, new=inserted: user is not new)
     for node, module in called_modules(graph):
         if has_table(module):
-            least = module.input_bits if isinstance(module, TableFunction) else LAST_BITS[0] if node is last else bits
-            quantizer = _quantizer_before(graph, node, least)
-            quantizer.bits, quantizer.clips = max(quantizer.bits, least), str(function_name(module))
+            min_bits = (
+                module.input_bits if isinstance(module, TableFunction) else LAST_BITS[0] if node is last else bits
+            )
+            quantizer = _quantizer_before(graph, node, min_bits)
+            quantizer.bits, quantizer.clips = max(quantizer.bits, min_bits), str(function_name(module))
     graph.recompile()
 
 
 def _quantizer_before(graph: fx.GraphModule, node: fx.Node, bits: int) -> ActivationQuantizer:
-    """Return the quantizer of what a node alone takes, a new one if there is none."""
+    """Return the quantizer of the input that a node alone reads, a new one if there is none."""
     source = node.all_input_nodes[0]
-    found = module_of(graph, source)
-    if isinstance(found, ActivationQuantizer):
+    existing = module_of(graph, source)
+    if isinstance(existing, ActivationQuantizer):
         if len(source.users) == 1:
-            return found
+            return existing
         source = source.all_input_nodes[0]
-    name, made = f"{node.name}_input{SUFFIX}", ActivationQuantizer(bits)
-    graph.add_submodule(name, made)
+    name, quantizer = f"{node.name}_input{SUFFIX}", ActivationQuantizer(bits)
+    graph.add_submodule(name, quantizer)
     with graph.graph.inserting_before(node):
         node.args = (graph.graph.call_module(name, (source,)),)
-    return made
+    return quantizer
 
 
 def _scored(node: fx.Node, modules: Mapping[fx.Node, nn.Module]) -> list[fx.Node]:
-    """Return what reads a node; behind constants that are added to scores, what reads these."""
+    """Return the readers of a node; behind constants that are added to scores, the readers of the sums."""
     readers: list[fx.Node] = []
     for user in node.users:
         constants = isinstance(modules.get(user), ScoreConstants)

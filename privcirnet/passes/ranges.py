@@ -10,11 +10,11 @@ from torch import Tensor, fx
 from privcirnet.errors import RuleError
 
 EXPLODED = 8.0
-"""An image is unusual if it gives a node more than this many times the median of its peaks."""
+"""Multiple of a node's median peak above which an image is unusual."""
 _BATCH = 32
-"""Images that run together: few enough for their values to stay in the caches."""
+"""Number of images that run together: few enough for their values to stay in the caches."""
 _GROUP = 64
-"""Images that run again together if one of them is unusual."""
+"""Number of images that run again together if one of them is unusual."""
 
 
 class Range(NamedTuple):
@@ -27,7 +27,7 @@ class Range(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What one node gave on some images: low, high and the sum of sizes, each of its shape, and peaks (N,)."""
+    """Statistics of one node on some images: low, high and the sum of sizes, each of its shape, and peaks (N,)."""
 
     low: Tensor
     high: Tensor
@@ -47,15 +47,15 @@ def ranges(graph: fx.GraphModule, images: Tensor) -> dict[str, Range]:
 
     >>> from torch import nn
     >>> from privcirnet.nn.graph import trace
-    >>> found = ranges(trace(nn.Sequential(nn.ReLU())), torch.tensor([[-1.0, 2.0], [3.0, 1.0]]))
-    >>> [end.tolist() for end in found["_0"]]
+    >>> extremes = ranges(trace(nn.Sequential(nn.ReLU())), torch.tensor([[-1.0, 2.0], [3.0, 1.0]]))
+    >>> [end.tolist() for end in extremes["_0"]]
     [[0.0, 1.0], [3.0, 2.0], [1.5, 1.5]]
     """
     return _ranges([_seen(graph, images)], len(images))
 
 
 def usual_ranges(graph: fx.GraphModule, images: Tensor) -> dict[str, Range]:
-    """Return :func:`ranges` on the images that are :func:`usual`.
+    """Return :func:`ranges` on the images that are :func:`typical_images`.
 
     Every image runs once; only a group of them in which some are unusual runs again, without those.
 
@@ -64,16 +64,16 @@ def usual_ranges(graph: fx.GraphModule, images: Tensor) -> dict[str, Range]:
         images: (N, ...), in one tensor; run in parts.
     """
     groups = images.split(_GROUP)
-    found = [_seen(graph, group) for group in groups]
-    kept = typical_images({name: torch.cat([seen[name].peaks for seen in found]) for name in found[0]})
-    if not kept.any():
+    observed = [_seen(graph, group) for group in groups]
+    typical = typical_images({name: torch.cat([part[name].peaks for part in observed]) for name in observed[0]})
+    if not typical.any():
         remedy = "train with outlier_penalty=0.1, or give more images"
         raise RuleError(
             "some images must have no value far above the usual", got=f"none of {len(images)}", remedy=remedy
         )
-    of_group = zip(groups, kept.split(_GROUP), found, strict=True)
-    again = [seen if which.all() else _seen(graph, group[which]) for group, which, seen in of_group if which.any()]
-    return _ranges(again, int(kept.sum()))
+    of_group = zip(groups, typical.split(_GROUP), observed, strict=True)
+    again = [part if which.all() else _seen(graph, group[which]) for group, which, part in of_group if which.any()]
+    return _ranges(again, int(typical.sum()))
 
 
 def peaks(graph: fx.GraphModule, images: Tensor) -> dict[str, Tensor]:
@@ -83,12 +83,12 @@ def peaks(graph: fx.GraphModule, images: Tensor) -> dict[str, Tensor]:
         graph: A traced network, run in its present mode.
         images: (N, ...), in one tensor; run in parts.
     """
-    found: dict[str, list[Tensor]] = {}
-    show_values(graph, images, lambda name, values: found.setdefault(name, []).append(_peaks(values.abs())))
-    return {name: torch.cat(parts) for name, parts in found.items()}
+    peaks_by_name: dict[str, list[Tensor]] = {}
+    show_values(graph, images, lambda name, values: peaks_by_name.setdefault(name, []).append(_peaks(values.abs())))
+    return {name: torch.cat(parts) for name, parts in peaks_by_name.items()}
 
 
-def typical_images(found: Mapping[str, Tensor]) -> Tensor:
+def typical_images(peaks: Mapping[str, Tensor]) -> Tensor:
     """Return which images give every node less than :data:`EXPLODED` times its median peak, and no NaN.
 
     In a row of squares an image whose values are somewhat large in the first may reach any size in the last. It must
@@ -97,12 +97,12 @@ def typical_images(found: Mapping[str, Tensor]) -> Tensor:
     Returns:
         Booleans, (N,).
 
-    >>> usual({"x": torch.tensor([1.0, 2.0, 3.0, 1e9, torch.nan])}).tolist()
+    >>> typical_images({"x": torch.tensor([1.0, 2.0, 3.0, 1e9, torch.nan])}).tolist()
     [True, True, True, False, False]
-    >>> usual({"silent": torch.tensor([0.0, 0.0, 0.0, 1.0]), "dead": torch.zeros(4)}).tolist()
+    >>> typical_images({"silent": torch.tensor([0.0, 0.0, 0.0, 1.0]), "dead": torch.zeros(4)}).tolist()
     [True, True, True, True]
     """
-    sizes = torch.stack(list(found.values())).nan_to_num(nan=torch.inf)
+    sizes = torch.stack(list(peaks.values())).nan_to_num(nan=torch.inf)
     median = torch.where(sizes > 0, sizes, torch.nan).nanmedian(1, keepdim=True).values
     return (sizes <= EXPLODED * median.nan_to_num(nan=0.0, posinf=torch.inf)).all(0)
 
@@ -117,30 +117,30 @@ def by_channel(values: Tensor) -> Tensor:
 
 
 def _seen(graph: fx.GraphModule, images: Tensor) -> dict[str, _Seen]:
-    found: dict[str, _Seen] = {}
+    statistics: dict[str, _Seen] = {}
 
     def look(name: str, values: Tensor) -> None:
         sizes = values.abs()
-        seen = _Seen(values.amin(0), values.amax(0), sizes.sum(0), _peaks(sizes))
-        found[name] = _joined(found[name], seen) if name in found else seen
+        part = _Seen(values.amin(0), values.amax(0), sizes.sum(0), _peaks(sizes))
+        statistics[name] = _joined(statistics[name], part) if name in statistics else part
 
     show_values(graph, images, look)
-    return found
+    return statistics
 
 
-def _joined(seen: _Seen, more: _Seen) -> _Seen:
-    ends = torch.minimum(seen.low, more.low), torch.maximum(seen.high, more.high)
-    return _Seen(*ends, seen.total + more.total, torch.cat([seen.peaks, more.peaks]))
+def _joined(first: _Seen, second: _Seen) -> _Seen:
+    ends = torch.minimum(first.low, second.low), torch.maximum(first.high, second.high)
+    return _Seen(*ends, first.total + second.total, torch.cat([first.peaks, second.peaks]))
 
 
 def _ranges(groups: Sequence[Mapping[str, _Seen]], count: int) -> dict[str, Range]:
-    """What was seen on all groups together, ``count`` images."""
+    """Return the ranges over all groups together, of ``count`` images."""
     joined = {name: reduce(_joined, (group[name] for group in groups)) for name in groups[0]}
-    return {name: Range(seen.low, seen.high, seen.total / count) for name, seen in joined.items()}
+    return {name: Range(part.low, part.high, part.total / count) for name, part in joined.items()}
 
 
 def _peaks(sizes: Tensor) -> Tensor:
-    """The largest of each image, (N,)."""
+    """Return the largest value of each image, (N,)."""
     return sizes.flatten(1).amax(1)
 
 

@@ -23,7 +23,7 @@ from privcirnet.nn.restored import restore_attributes
 _FILLED = frozenset({"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"})
 """Functions and methods whose result depends on the shape of a value alone."""
 _SHAPED_AS = {"expand_as": "expand", "view_as": "view", "reshape_as": "reshape"}
-"""Methods that read the shape of another value -> those that are given it."""
+"""Methods that read the shape of another value -> methods that take the shape itself."""
 TRANSFORMERS = (
     *(nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder),
     *(nn.TransformerEncoderLayer, nn.TransformerDecoderLayer),
@@ -37,10 +37,10 @@ class _Valued(Proxy):
     value: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.value, name, None)
-        if isinstance(found, Tensor):
+        attribute = getattr(self.value, name, None)
+        if isinstance(attribute, Tensor):
             return self.tracer.create_proxy("call_function", getattr, (self, name), {})
-        return super().__getattr__(name) if found is None or callable(found) else found
+        return super().__getattr__(name) if attribute is None or callable(attribute) else attribute
 
     def __len__(self) -> int:
         return len(self.value)
@@ -50,7 +50,7 @@ class _Valued(Proxy):
 
 
 class _SizedTracer(Tracer):
-    """A tracer whose proxies carry values, see the module."""
+    """A tracer whose proxies carry values."""
 
     def __init__(self, images: Tensor) -> None:
         super().__init__()
@@ -90,22 +90,22 @@ class _SizedTracer(Tracer):
         if name in _FILLED:
             return self._value(kind, target, args, kwargs)
         if kind == "call_method" and name in _SHAPED_AS:
-            given, other = (*args, *kwargs.values())
-            target, args, kwargs = _SHAPED_AS[name], (given, *other.shape), {}
-        made = super()._record(kind, target, args, kwargs, *more)
+            tensor, like = (*args, *kwargs.values())
+            target, args, kwargs = _SHAPED_AS[name], (tensor, *like.shape), {}
+        proxy = super()._record(kind, target, args, kwargs, *more)
         if kind == "output":
-            return made
+            return proxy
         value = self._value(kind, target, args, kwargs)
         if not _has_tensors(value):
-            self.graph.erase_node(made.node)
+            self.graph.erase_node(proxy.node)
             return value
-        made.value = value
-        _note(made.node, value)
-        return made
+        proxy.value = value
+        _note(proxy.node, value)
+        return proxy
 
     def _value(self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what a node computes on the images."""
-        given, named = (map_aggregate(values, _value_of) for values in (args, kwargs))
+        positional, named = (map_aggregate(values, _value_of) for values in (args, kwargs))
         self._computing = True
         try:
             match kind:
@@ -114,11 +114,11 @@ class _SizedTracer(Tracer):
                 case "get_attr":
                     return _attribute(self.root, str(target))
                 case "call_module":
-                    return self._forward(*given, **named)  # type: ignore[misc]
+                    return self._forward(*positional, **named)  # type: ignore[misc]
                 case "call_method":
-                    return getattr(given[0], str(target))(*given[1:], **named)  # type: ignore[index,misc]
+                    return getattr(positional[0], str(target))(*positional[1:], **named)  # type: ignore[index,misc]
                 case _:
-                    return target(*given, **named)  # type: ignore[misc]
+                    return target(*positional, **named)  # type: ignore[misc]
         finally:
             self._computing = False
 
@@ -160,7 +160,7 @@ def trace_at(model: nn.Module, images: Tensor) -> fx.GraphModule:
 
 @contextmanager
 def _wrapped_entered() -> Iterator[None]:
-    """Let tracing enter functions that torch.fx.wrap keeps whole: they are for traces that know no sizes."""
+    """Let tracing enter functions that torch.fx.wrap keeps whole for traces without sizes."""
     wrapped = _symbolic_trace._wrapped_fns_to_patch
     before = dict(wrapped)
     wrapped.clear()
@@ -178,7 +178,7 @@ def _note(node: fx.Node, value: Any) -> None:
 
 
 def _own_state(model: nn.Module) -> dict[str, Any]:
-    """What a forward may have changed: plain attributes, and how often each tensor was written to."""
+    """Return the state that a forward may change: plain attributes, and how often each tensor was written to."""
     plain = {
         f"{name}.{key}".lstrip("."): value
         for name, module in model.named_modules()

@@ -41,13 +41,13 @@ from privcirnet.nn.modules import LIMITS
 from privcirnet.nn.norm import TokenBatchNorm
 
 SAMPLES = 32768
-"""Positions of all images that a layer is fitted on, if there are more; more where it has many inputs."""
+"""Largest number of positions of all images that a layer is fitted on; more where it has many inputs."""
 _BATCH = 64
 _ROUNDS = 4
-"""Times that targets are moved to where a rectifier gives the same."""
+"""Number of times that targets are moved to where a rectifier gives the same."""
 
 Batches = list[tuple[Any, Any]]
-"""Of each batch, a node's value in the dense and in the circulant network; the same object while they agree."""
+"""Pairs, by batch, of a node's value in the dense and in the circulant network; the same object while they agree."""
 
 
 @torch.no_grad()
@@ -63,9 +63,9 @@ def fit_circulant_(
     Args:
         model: the circulant network, left in its mode.
         dense: the network that it was made of, with plain weights; left as it was.
-        names: of the layers that are fitted; dense ones among them are fitted to the errors before them.
+        names: names of the layers that are fitted; dense ones among them are fitted to the errors before them.
         images: (N, ...) as the network reads them, some hundreds; no labels are needed.
-        progress: called with how many nodes are done, and of how many.
+        progress: callback with the number of nodes done, and of all nodes.
 
     Raises:
         RuleError: the network cannot be traced.
@@ -79,9 +79,9 @@ class _Twins:
     """The dense and the circulant network side by side.
 
     Args:
-        dense: as a graph.
-        circulant: with the same graph.
-        names: of the layers that are fitted.
+        dense: dense network as a graph.
+        circulant: circulant network with the same graph.
+        names: names of the layers that are fitted.
         images: (N, ...).
     """
 
@@ -112,34 +112,34 @@ class _Twins:
         return {*node.all_input_nodes, *(layer.all_input_nodes if layer else ())}
 
     def _run(self, node: fx.Node) -> Batches:
-        """Fit what a node calls, if it is to be; return its values."""
+        """Fit the layer of a node if it is among the fitted ones; return the node's values."""
         if node.op == "placeholder":  # the images, and arguments of the forward that have a default
             return [(batch, batch) for batch in ([node.args[0]] * len(self._batches) if node.args else self._batches)]
-        wanted = [self._value(node, batch, self._interpreters[0], 0) for batch in range(len(self._batches))]
+        expected = [self._value(node, batch, self._interpreters[0], 0) for batch in range(len(self._batches))]
         if node in self._deferred:
-            return [(value, value) for value in wanted]
+            return [(value, value) for value in expected]
         layer = self._layers.get(node)
         if layer is not None and (self._differ(layer) or _is_blocked(module_of(self._circulant, layer))):
             results = self._fit_with_norm(layer, node)
             call = self._interpreters[1].call_module
-            return [(value, call(node.target, (y,), {})) for value, y in zip(wanted, results, strict=True)]
+            return [(value, call(node.target, (y,), {})) for value, y in zip(expected, results, strict=True)]
         module = module_of(self._circulant, node)
         if not self._differ(node) and not _is_blocked(module):
-            return [(value, value) for value in wanted]
+            return [(value, value) for value in expected]
         if node.op == "call_module" and str(node.target) in self._names:
-            self._fit(node, wanted)
+            self._fit(node, expected)
         elif isinstance(module, _BatchNorm | Aespa):
             self._measure(node, module)
         results = (self._value(node, batch, self._interpreters[1], 1) for batch in range(len(self._batches)))
-        return list(zip(wanted, results, strict=True))
+        return list(zip(expected, results, strict=True))
 
     def _value(self, node: fx.Node, batch: int, interpreter: fx.Interpreter, which: int) -> Any:
         """Return one network's value of a node."""
 
-        def held(source: fx.Node) -> Any:
+        def value_of(source: fx.Node) -> Any:
             return self._values[source][batch][which]
 
-        args, kwargs = fx.node.map_arg(node.args, held), fx.node.map_arg(node.kwargs, held)
+        args, kwargs = fx.node.map_arg(node.args, value_of), fx.node.map_arg(node.kwargs, value_of)
         return getattr(interpreter, node.op)(node.target, args, kwargs)
 
     def _differ(self, node: fx.Node) -> bool:
@@ -168,11 +168,11 @@ class _Twins:
         )
         return layer if fits and getattr(norm, "block_size", 1) == block_size_of(of) else None
 
-    def _fit(self, node: fx.Node, wanted: list[Tensor]) -> None:
+    def _fit(self, node: fx.Node, expected: list[Tensor]) -> None:
         """Fit a layer's weight and bias."""
         layer, dense = self._both(node)
         lost = self._lost(node)
-        targets = [value if lost is None else value + lost[batch] for batch, value in enumerate(wanted)]
+        targets = [value if lost is None else value + lost[batch] for batch, value in enumerate(expected)]
         b, offset = block_size_of(layer), "none" if layer.bias is None else "each"
         rows, offsets = self._rows(node, node, targets, dense.weight, offset)
         _set_weight(layer, expand(rows, b))
@@ -207,11 +207,11 @@ class _Twins:
         return results
 
     def _lost(self, node: fx.Node) -> list[Tensor] | None:
-        """Return what the stream has lost that a node's value is added to, by batch; None where that is not known."""
+        """Return the loss, by batch, of the stream that a node's value is added to; None where it is not known."""
         joined = self._sum_behind(node)
-        other = self._values.get(joined[1], []) if joined else []
-        differ = any(first is not second for first, second in other)
-        return [first - second for first, second in other] if differ else None
+        summands = self._values.get(joined[1], []) if joined else []
+        differ = any(first is not second for first, second in summands)
+        return [first - second for first, second in summands] if differ else None
 
     def _sum_behind(self, node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
         """Return the sum that a node's value goes into with nothing but norms between, and what it is added to."""
@@ -227,14 +227,14 @@ class _Twins:
     def _rows(
         self, node: fx.Node, last: fx.Node, targets: list[Tensor], weight: Tensor, offset: str
     ) -> tuple[Tensor, Tensor]:
-        """Return the rows and offsets of a layer with the nearest outputs, or what a rectifier behind leaves of them.
+        """Return the rows and offsets of a layer with the nearest outputs, compared behind its rectifier if it has one.
 
         Args:
-            node: of the layer.
-            last: the layer's, or that of the norm that is fitted with it.
-            targets: by batch.
-            weight: dense, that gives the targets.
-            offset: as of :func:`fit_rows`.
+            node: node of the layer.
+            last: the layer's node, or the node of the norm that is fitted with it.
+            targets: target values by batch.
+            weight: dense weight, which gives the targets.
+            offset: see :func:`fit_rows`.
         """
         limits, beside = self._rectified(last)
         samples, b = self._samples(node, targets, beside), block_size_of(self._both(node)[0])
@@ -256,10 +256,10 @@ class _Twins:
         """Return the limits of the rectifier that alone reads a node's values, and what is added to them before it."""
         beside = None
         if joined := self._sum_behind(node):
-            node, other = joined
-            if other not in self._values:
+            node, summand = joined
+            if summand not in self._values:
                 return None, None
-            beside = [second for _, second in self._values[other]]
+            beside = [second for _, second in self._values[summand]]
         module, users = module_of(self._dense, node), list(node.users)
         inside = [child for child in module.children() if not isinstance(child, nn.Identity)] if module else []
         reader = users[0] if len(users) == 1 else node
@@ -269,32 +269,32 @@ class _Twins:
     def _samples(
         self, node: fx.Node, targets: list[Tensor], beside: list[Tensor] | None
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield what a layer reads in the circulant network, what it should give, and what is added to that.
+        """Yield a layer's inputs in the circulant network, its targets, and the summands added to them.
 
         Yields:
-            Of each batch (positions, inputs), (positions, out), and the same or a zero.
+            For each batch (positions, inputs), (positions, out), and (positions, out) or a zero.
         """
         layer, dense = self._both(node)
         out, into = dense.weight.shape[0], dense.weight[0].numel()
-        most = max(SAMPLES, 8 * into) // len(self._batches) + 1
+        count = max(SAMPLES, 8 * into) // len(self._batches) + 1
         for batch, target in enumerate(targets):
             rows = [target, beside[batch]] if beside else [target]
             read = read_by(layer, self._values[node.all_input_nodes[0]][batch][1]).reshape(-1, into)
             rows = [value.expand_as(target).movedim(channel_axis(layer), -1).reshape(-1, out) for value in rows]
-            x, z, *y = (values.float() for values in some_of(most, self._random, read, *rows))
+            x, z, *y = (values.float() for values in some_of(count, self._random, read, *rows))
             yield x, z, y[0] if y else torch.zeros(())
 
     def _measure(self, node: fx.Node, norm: Any) -> None:
-        """Set running statistics to those of what a norm or AESPA reads in the circulant network."""
-        momentum, norm.training, seen = norm.momentum, True, 0
+        """Set the running statistics of a norm or AESPA to those of its inputs in the circulant network."""
+        momentum, norm.training, total = norm.momentum, True, 0
         for batch, images in enumerate(self._batches):
-            seen += len(images)
-            norm.momentum = len(images) / seen
+            total += len(images)
+            norm.momentum = len(images) / total
             self._value(node, batch, self._interpreters[1], 1)
         norm.momentum, norm.training = momentum, False
 
     def _both(self, node: fx.Node) -> tuple[Any, Any]:
-        """Return what a node calls in the circulant and in the dense network."""
+        """Return the modules that a node calls in the circulant and in the dense network."""
         return module_of(self._circulant, node), module_of(self._dense, node)
 
 

@@ -26,7 +26,7 @@ def stream_summands(graph: fx.GraphModule) -> list[fx.Node]:
         RuleError: a summand does not come from a quantized activation.
     """
     sums = (node for node in graph.graph.nodes if is_sum(node))
-    chained = {found for node in sums for s in node.all_input_nodes if _adds(graph, s) for found in origins(graph, s)}
+    chained = {origin for node in sums for s in node.all_input_nodes if _adds(graph, s) for origin in origins(graph, s)}
     groups = [group for group in groups_of(graph) if not chained.isdisjoint(group)]
     return [node for group in groups if any(_rounds_linear(graph, member) for member in group) for node in group]
 

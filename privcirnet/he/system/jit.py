@@ -64,10 +64,10 @@ def source_files() -> list[Path]:
 
 @cache
 def _sources() -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in source_files():
-        found.update(path.read_bytes())
-    return found.hexdigest()[:16]
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 class _Names(CompileResultCacheImpl):

@@ -9,7 +9,7 @@ passes with constants, in any memory format::
 
 Here x^ = (x - m) / sqrt(v + eps), and the sums go over the block. dx is a batch norm pass over dy and one addition.
 Reshaping x to (N, C / b, b H, W) gives the same result, but copies x and its gradient when channels are innermost.
-Of bfloat16 values all statistics and constants are float32, as in torch's own mixed batch norm.
+For bfloat16 values all statistics and constants are float32, as in torch's own mixed batch norm.
 
 If other processes hold images of the same batch, the statistics and both sums of the backward pass include them.
 
@@ -26,7 +26,7 @@ from privcirnet.nn.functional.fusion import block_mean, block_variance
 from privcirnet.nn.functional.moments import Total, pooled
 
 _EPS = 2.0**-20
-"""Torch wants a positive eps: with a variance of 1 - _EPS the sum is exactly 1."""
+"""Positive eps for torch: with a variance of 1 - _EPS the sum is exactly 1."""
 
 
 class _BlockNorm(torch.autograd.Function):
@@ -85,12 +85,12 @@ def block_norm(
 
 
 def _sums(dy: Tensor, x: Tensor, gamma: Tensor, mean: Tensor, var: Tensor, eps: float) -> list[Tensor]:
-    """Each channel's part of dgamma and dbeta, (C,)."""
+    """Return each channel's part of dgamma and dbeta, (C,)."""
     if not x.numel():  # torch's kernel divides by the number of images
         return [torch.zeros_like(gamma), torch.zeros_like(gamma)]
     mask, unsaved = [False, True, True], mean.new_empty(0)  # as in evaluation; CUDA's kernel wants a tensor
-    found = torch.ops.aten.native_batch_norm_backward(dy, x, gamma, mean, var, unsaved, unsaved, False, eps, mask)
-    return list(found[1:])
+    gradients = torch.ops.aten.native_batch_norm_backward(dy, x, gamma, mean, var, unsaved, unsaved, False, eps, mask)
+    return list(gradients[1:])
 
 
 def _scaled(x: Tensor, scale: Tensor, offset: Tensor) -> Tensor:

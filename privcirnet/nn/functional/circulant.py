@@ -213,10 +213,10 @@ def project(weight: Tensor, block_size: int, importance: Tensor | None = None, *
     check_block_size(weight.shape, block_size, pad=pad)
     if importance is not None:
         check_importance(weight, importance)
-    entries, own = diagonals(pad_blocks(weight, block_size), block_size).double(), _own_entries(weight, block_size)
-    anchor = entries.gather(0, own.int().argmax(0, keepdim=True).expand(1, *entries.shape[1:]))[0]
-    offsets = (entries - anchor) * own
-    shift = offsets.sum(0) / own.sum(0).clamp(min=1)
+    entries, present = diagonals(pad_blocks(weight, block_size), block_size).double(), _own_entries(weight, block_size)
+    anchor = entries.gather(0, present.int().argmax(0, keepdim=True).expand(1, *entries.shape[1:]))[0]
+    offsets = (entries - anchor) * present
+    shift = offsets.sum(0) / present.sum(0).clamp(min=1)
     if importance is not None:
         mass = diagonals(pad_blocks(importance, block_size), block_size).double()
         total = mass.sum(0)
@@ -227,8 +227,8 @@ def project(weight: Tensor, block_size: int, importance: Tensor | None = None, *
 def _own_entries(weight: Tensor, block_size: int) -> Tensor:
     """Say of each entry of :func:`diagonals` of the padded weight whether the weight has it; bool, (b, ..., 1, ...)."""
     ones = torch.ones(weight.shape[:2], dtype=torch.bool, device=weight.device)
-    own = diagonals(pad_blocks(ones, block_size), block_size)
-    return own.reshape(*own.shape, *[1] * (weight.ndim - 2))
+    present = diagonals(pad_blocks(ones, block_size), block_size)
+    return present.reshape(*present.shape, *[1] * (weight.ndim - 2))
 
 
 def is_circulant(weight: Tensor, block_size: int, *, pad: bool = False) -> bool:

@@ -1,8 +1,8 @@
-"""Places that lie on a grid: how a rearrangement of many values is said in a few numbers.
+"""Places that lie on a grid: a rearrangement of many values in a few numbers.
 
 A chain of reshapes, permutations, slices and repetitions takes value number ``places[i]`` to place i. These places are
-a grid: offset + i strides[0] + j strides[1] + ..., with i, j, ... counting through its sizes. What rolls or pads its
-values is none.
+a grid: offset + i strides[0] + j strides[1] + ..., with i, j, ... counting through its sizes. Rolls and pads have no
+grid.
 """
 
 from dataclasses import dataclass
@@ -43,16 +43,16 @@ def grid_of(places: Tensor) -> Grid | None:
     >>> grid_of(torch.tensor([3, 0, 1, 2])) is None
     True
     """
-    rest, sizes, strides = places.flatten(), list[int](), list[int]()
-    while len(rest) > 1:
-        found = _last_axis(rest)
-        if found is None:
+    remaining, sizes, strides = places.flatten(), list[int](), list[int]()
+    while len(remaining) > 1:
+        axis = _last_axis(remaining)
+        if axis is None:
             return None
-        size, stride = found
+        size, stride = axis
         sizes.insert(0, size)
         strides.insert(0, stride)
-        rest = rest[::size]
-    return Grid(int(rest[0]), tuple(sizes), tuple(strides))
+        remaining = remaining[::size]
+    return Grid(int(remaining[0]), tuple(sizes), tuple(strides))
 
 
 def _last_axis(places: Tensor) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""The block-circulant weight whose outputs are nearest to wanted ones, in closed form.
+"""The block-circulant weight whose outputs are nearest to given targets, in closed form.
 
 Averaging the entries of a circulant diagonal is blind to how the inputs correlate. Here the rows r of a block row
 minimise the error of its outputs on the inputs x that the layer will see::
@@ -26,14 +26,14 @@ RIDGE = 1e-2
 
 @dataclass
 class Moments:
-    """Sums over samples of a layer's inputs x and of its wanted outputs z: float64.
+    """Sums over samples of a layer's inputs x and of its target outputs z: float64.
 
     Attributes:
-        inputs: of x x^T, (n, n), n the inputs times the kernel's positions.
-        cross: of z x^T, (out, n).
-        input_sum: of x, (n,).
-        output_sum: of z, (out,).
-        samples: how many.
+        inputs: sum of x x^T, (n, n), n the inputs times the kernel's positions.
+        cross: sum of z x^T, (out, n).
+        input_sum: sum of x, (n,).
+        output_sum: sum of z, (out,).
+        samples: number of samples.
     """
 
     inputs: Tensor
@@ -44,7 +44,7 @@ class Moments:
 
     @classmethod
     def zeros(cls, out: int, into: int, device: torch.device | None = None) -> "Moments":
-        """Return those of no sample."""
+        """Return the moments of no sample."""
         shapes = (into, into), (out, into), (into,), (out,)
         return cls(*(torch.zeros(shape, dtype=torch.float64, device=device) for shape in shapes))
 
@@ -53,7 +53,7 @@ class Moments:
 
         Args:
             inputs: (samples, n).
-            outputs: wanted ones, (samples, out).
+            outputs: target outputs, (samples, out).
         """
         self.inputs += inputs.T @ inputs
         self.cross += outputs.T @ inputs
@@ -62,7 +62,7 @@ class Moments:
         self.samples += len(inputs)
 
     def towards(self, samples: list[tuple[Tensor, Tensor]]) -> "Moments":
-        """Return these with other wanted outputs of the same inputs: of each batch inputs and outputs."""
+        """Return the moments with other targets for the same inputs: inputs and outputs by batch."""
         cross, total = torch.zeros_like(self.cross), torch.zeros_like(self.output_sum)
         for inputs, outputs in samples:
             cross += outputs.T @ inputs
@@ -70,12 +70,12 @@ class Moments:
         return Moments(self.inputs, cross, self.input_sum, total, self.samples)
 
     def through(self, weight: Tensor) -> "Moments":
-        """Return these with the outputs of a layer in place of the wanted ones: weight (out, in, *kernel)."""
+        """Return the moments with the outputs of a layer as targets: weight (out, in, *kernel)."""
         rows = weight.double().flatten(1)
         return Moments(self.inputs, rows @ self.inputs, self.input_sum, rows @ self.input_sum, self.samples)
 
     def output_errors(self, change: Tensor) -> Tensor:
-        """Return the variance of what a change of the weight adds to each output, (out,).
+        """Return the variance that a change of the weight adds to each output, (out,).
 
         Its mean is left out, which a bias takes.
 
@@ -93,16 +93,16 @@ class Moments:
         return max(RIDGE, unknowns / 2) * float(centered.mean().clamp(min=1e-12))
 
 
-def reachable(wanted: Tensor, now: Tensor, low: float, high: float) -> Tensor:
-    """Return the values nearest to those there are now that a rectifier turns into the same results as wanted ones.
+def reachable(targets: Tensor, now: Tensor, low: float, high: float) -> Tensor:
+    """Return the values nearest to the present ones that a rectifier maps to the same results as the targets.
 
-    Below ``low`` and above ``high`` all wanted values are the same to it, so what is there already may stay.
+    Below ``low`` and above ``high`` all targets are the same to it, so a present value there may stay.
 
     >>> reachable(torch.tensor([-2.0, -2.0, 3.0, 8.0]), torch.tensor([-1.0, 1.0, -1.0, 7.0]), 0.0, 6.0)
     tensor([-1.,  0.,  3.,  7.])
     """
-    inside = torch.where(wanted < low, now.clamp(max=low), wanted)
-    return torch.where(wanted > high, now.clamp(min=high), inside)
+    inside = torch.where(targets < low, now.clamp(max=low), targets)
+    return torch.where(targets > high, now.clamp(min=high), inside)
 
 
 def fit_rows(
@@ -111,10 +111,10 @@ def fit_rows(
     """Return the rows of the block-circulant weight with the nearest outputs, and the offsets of the outputs.
 
     Args:
-        moments: of what the layer reads and should give.
+        moments: moments of the layer's inputs and targets.
         weight: dense weight W that the ridge holds on to, (out, in, *kernel).
         block_size: b; divides ``out`` and ``in``.
-        ridge: of a squared change of the weight, in squared outputs.
+        ridge: weight of a squared change of the weight, in squared outputs.
         offset: "each": every output has one, as with a bias; "block": those of a block share one, as with a batch norm
             that is shared by blocks; "none".
 
@@ -151,7 +151,7 @@ def fit_rows(
 
 
 def _block_means(values: Tensor, block_size: int) -> Tensor:
-    """Return values (C, K) with those of a block of b channels replaced by their mean."""
+    """Return values (C, K), each replaced by the mean over its block of b channels."""
     blocks = values.unflatten(0, (-1, block_size)).mean(1, keepdim=True)
     return blocks.expand(-1, block_size, -1).flatten(0, 1)
 
@@ -159,8 +159,8 @@ def _block_means(values: Tensor, block_size: int) -> Tensor:
 def _outputs_of_means(rows: Tensor, means: Tensor, block_size: int) -> Tensor:
     """Return the layer's outputs on the inputs' means, (out,): rows are (out / b, in, K), means (in, K)."""
     shifted = means.unflatten(0, (-1, block_size))
-    each = [torch.einsum("pmk,mk->p", rows, shifted.roll(-i, 1).flatten(0, 1)) for i in range(block_size)]
-    return torch.stack(each, 1).flatten()
+    shifts = [torch.einsum("pmk,mk->p", rows, shifted.roll(-i, 1).flatten(0, 1)) for i in range(block_size)]
+    return torch.stack(shifts, 1).flatten()
 
 
 def _solved(second: Tensor, cross: Tensor, block_size: int) -> Tensor:

@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 
 Total = Callable[[Tensor], Tensor]
-"""Sums a tensor over the processes that hold the images of one batch."""
+"""Sum of a tensor over the processes that hold the images of one batch."""
 
 
 def pooled(mean: Tensor, var: Tensor, count: int, total: Total) -> tuple[Tensor, Tensor, Tensor]:
     """Return the mean, variance and count over all processes; differentiable if ``total`` is.
 
     Args:
-        mean: of this process's values, (F,); anything finite if there are none.
+        mean: mean of this process's values, (F,); anything finite if there are none.
         var: their biased variance, (F,); anything finite if there are none.
         count: number of values in each of the F sets in this process.
 
@@ -46,7 +46,7 @@ def pooled_means(means: Tensor, count: int, total: Total) -> Tensor:
     """Return the means over all processes, from each process's own; differentiable if ``total`` is.
 
     Args:
-        means: of this process's values, of any shape; may be NaN if there are none.
+        means: means of this process's values, of any shape; may be NaN if there are none.
 
     Returns:
         The means, of the shape of ``means``.
@@ -77,11 +77,11 @@ class _PowerMeans(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
         ctx.save_for_backward(x)
         ctx.axis = axis % x.ndim
-        others = [i for i in range(x.ndim) if i != ctx.axis]
+        axes = [i for i in range(x.ndim) if i != ctx.axis]
         wide = _wide(x)
         square = wide * wide
-        first, second = wide.mean(others), square.mean(others)
-        return first, second, square.square_().mean(others)
+        first, second = wide.mean(axes), square.mean(axes)
+        return first, second, square.square_().mean(axes)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]

@@ -26,7 +26,7 @@ from privcirnet.nn.functional.moments import power_means
 
 Pair: TypeAlias = tuple[Tensor, Tensor]
 OfMeans: TypeAlias = Callable[[Tensor, Tensor], Pair]
-"""Returns scale and shift, (C,) each, from the means of x, x^2 and x^4, (3, C), and a weight; differentiable."""
+"""Differentiable function from the means of x, x^2 and x^4, (3, C), and a weight to scale and shift, (C,) each."""
 
 
 def aespa_square(gamma: Tensor, var: Tensor, square_var: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -83,7 +83,7 @@ def batch_square(x: Tensor, weight: Tensor, of_means: OfMeans, axis: int) -> Ten
 
     Args:
         x: values, with C channels along ``axis``.
-        of_means: returns them; called once.
+        of_means: function that returns scale and shift; called once.
 
     Returns:
         Values of the shape and type of x.
@@ -145,8 +145,8 @@ class _ScaledSquare(torch.autograd.Function):
             return squares.square_gradient(x, ctx.axis, scale, shift, gradient), *of_coefficients, None
         factor = _along(scale, x, ctx.axis)
         inner = torch.addcmul(_along(shift, x, ctx.axis), factor, x).mul_(gradient).mul_(2)
-        others = [i for i in range(x.ndim) if i != ctx.axis]
-        of_shift, of_scale = inner.sum(others), (inner * x).sum(others)
+        axes = [i for i in range(x.ndim) if i != ctx.axis]
+        of_shift, of_scale = inner.sum(axes), (inner * x).sum(axes)
         return inner.mul_(factor), of_scale.to(scale.dtype), of_shift.to(shift.dtype), None
 
 

@@ -59,7 +59,7 @@ def binary_steps(magnitudes: Tensor, bits: int = 8) -> Tensor:
 
     Args:
         magnitudes: mean absolute weight of each output, (K,).
-        bits: of the largest integer that a weight becomes, sign included.
+        bits: bits of the largest integer that a weight becomes, sign included.
 
     Raises:
         RuleError: a magnitude is not finite.
@@ -86,8 +86,8 @@ def quantize_binary(weight: Tensor, log_step: int) -> Tensor:
             [ 0.2500,  0.0000]])
     """
     step = 2.0**log_step
-    kept = weight.clamp(-2 * step, 2 * step)
-    return kept + (weight.sign() * step - kept).detach()
+    clamped = weight.clamp(-2 * step, 2 * step)
+    return clamped + (weight.sign() * step - clamped).detach()
 
 
 def quantize_activation(x: Tensor, log_step: int, *, stochastic: bool = False) -> Tensor:
@@ -96,8 +96,8 @@ def quantize_activation(x: Tensor, log_step: int, *, stochastic: bool = False) -
     Shares cannot be clipped, so the network must not rely on clipping.
 
     Args:
-        stochastic: round up with the probability of the remainder, as the truncation on shares does; else to nearest,
-            ties up, as the integer interpreter does.
+        stochastic: whether to round up with the probability of the remainder, as the truncation on shares does; else to
+            nearest, ties up, as the integer interpreter does.
 
     Returns:
         The rounded values, of the shape of ``x``.

@@ -14,7 +14,7 @@ from torch import Tensor
 from privcirnet.nn.functional.threads import run
 
 PER_THREAD = 2**16
-"""Values that are worth a thread."""
+"""Smallest number of values that is worth a thread."""
 _SEEDS = 2**32
 NEAREST = 0
 Limits = tuple[float, float]
@@ -32,7 +32,7 @@ def seed_for(stochastic: bool) -> int:
     """Return a fresh seed of torch's generator for rounding at random; :data:`NEAREST` for rounding to nearest.
 
     Args:
-        stochastic: at random.
+        stochastic: whether to round at random.
     """
     return int(torch.randint(1, _SEEDS, ())) if stochastic else NEAREST
 
@@ -42,11 +42,11 @@ def rounded(x: Tensor, step: float, limits: Limits, seed: int) -> Tensor:
 
     Args:
         step: a power of two.
-        seed: of :func:`seed_for`.
+        seed: result of :func:`seed_for`.
     """
     out = torch.empty_like(x)
-    values, found = _array(x), _array(out)
-    run([partial(_kernels().round_all, values, step, *limits, seed, found, *span) for span in _spans(values)])
+    values, result = _array(x), _array(out)
+    run([partial(_kernels().round_all, values, step, *limits, seed, result, *span) for span in _spans(values)])
     return out
 
 
@@ -54,14 +54,14 @@ def learned_gradients(x: Tensor, step: float, limits: Limits, seed: int, gradien
     """Return the gradients of :func:`rounded` for x and for log2 of the step (:func:`quantize.quantize_learned`).
 
     Returns:
-        Of the shape and layout of x, and ().
+        Gradients of the shape and layout of x, and ().
     """
-    out, given = torch.empty_like(x), torch.empty_like(x).copy_(gradient) if not _alike(gradient, x) else gradient
-    values, found, received = _array(x), _array(out), _array(given)
+    out, gradients = torch.empty_like(x), torch.empty_like(x).copy_(gradient) if not _alike(gradient, x) else gradient
+    values, result, received = _array(x), _array(out), _array(gradients)
     spans = _spans(values)
     totals = torch.zeros(len(spans), 1, dtype=torch.float64)
-    work = partial(_kernels().learned_gradients, values, step, *limits, seed, received, found)
-    run([partial(work, own.numpy(), *span) for own, span in zip(totals, spans, strict=True)])
+    work = partial(_kernels().learned_gradients, values, step, *limits, seed, received, result)
+    run([partial(work, total.numpy(), *span) for total, span in zip(totals, spans, strict=True)])
     return out, totals.sum().to(x.dtype)
 
 
@@ -77,9 +77,9 @@ def _in_place(x: Tensor) -> Tensor | None:
 
 
 def _array(x: Tensor) -> Any:
-    found = _in_place(x)
-    assert found is not None
-    return found.numpy()
+    flat = _in_place(x)
+    assert flat is not None
+    return flat.numpy()
 
 
 def _kernels() -> ModuleType:

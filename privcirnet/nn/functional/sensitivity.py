@@ -42,13 +42,13 @@ def sensitivity(weight: Tensor, fisher: Tensor, block_size: int, damping: float 
         weight: Dense weight W, (out, in, *kernel).
         fisher: Diagonal Fisher information F of the loss in W, of the same shape.
         block_size: Block size b.
-        damping: As for :func:`squared_error`; the paper's is 0.
+        damping: See :func:`squared_error`; the paper's is 0.
 
     Returns:
         Omega, a non-negative float64 scalar, in units of the loss; 0 for b = 1.
 
     Raises:
-        RuleError: As for :func:`squared_error`.
+        RuleError: See :func:`squared_error`.
 
     >>> import torch
     >>> sensitivity(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.ones(2, 2), block_size=2)
@@ -69,7 +69,7 @@ def damped(fisher: Tensor, damping: float) -> Tensor:
         damping: At least 0, without unit.
 
     Returns:
-        Of the shape of `fisher`.
+        Importance, of the shape of `fisher`.
 
     Source: a departure from PrivCirNet (Section 3.3), which projects with F itself; docs/search.md says why.
 

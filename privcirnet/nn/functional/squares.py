@@ -18,7 +18,7 @@ from torch import Tensor
 from privcirnet.nn.functional.threads import run
 
 PER_THREAD = 2**16
-"""Values that are worth a thread."""
+"""Smallest number of values that is worth a thread."""
 
 
 def compiled_for(x: Tensor, axis: int) -> bool:
@@ -32,7 +32,7 @@ def power_sums(x: Tensor, axis: int) -> Tensor:
     """Return the sums of x, x^2 and x^4 over all axes but one: float64 (3, C).
 
     Args:
-        x: for which :func:`compiled_for` holds; C channels.
+        x: values for which :func:`compiled_for` holds; C channels.
     """
     rows = _rows(x, axis)
     return _summed(3, rows, partial(_kernels().add_powers, rows))
@@ -42,11 +42,11 @@ def square(x: Tensor, axis: int, scale: Tensor, shift: Tensor) -> Tensor:
     """Return (scale x + shift)^2: of the shape, type and layout of x.
 
     Args:
-        x: for which :func:`compiled_for` holds; C channels.
+        x: values for which :func:`compiled_for` holds; C channels.
     """
     out = torch.empty_like(x)
-    rows, found, scales, shifts = _rows(x, axis), _rows(out, axis), _channels(scale), _channels(shift)
-    run([partial(_kernels().square, rows, scales, shifts, found, *span) for span in _spans(rows)])
+    rows, result, scales, shifts = _rows(x, axis), _rows(out, axis), _channels(scale), _channels(shift)
+    run([partial(_kernels().square, rows, scales, shifts, result, *span) for span in _spans(rows)])
     return out
 
 
@@ -56,10 +56,10 @@ def coefficient_gradients(
     """Return the gradients of :func:`square` for scale and shift: each of the shape and type of scale and of shift.
 
     Args:
-        gradient: of the squares, from :func:`alike`.
+        gradient: gradient of the squares, from :func:`alike`.
     """
-    rows, given = _rows(x, axis), _rows(gradient, axis)
-    work = partial(_kernels().add_square_gradients, rows, given, _channels(scale), _channels(shift))
+    rows, gradients = _rows(x, axis), _rows(gradient, axis)
+    work = partial(_kernels().add_square_gradients, rows, gradients, _channels(scale), _channels(shift))
     of_scale, of_shift = _summed(2, rows, work)
     return of_scale.to(scale.dtype).view_as(scale), of_shift.to(shift.dtype).view_as(shift)
 
@@ -70,22 +70,22 @@ def square_gradient(
     """Return the gradient of :func:`square` for x, and of :func:`power_sums` where scale and shift follow from them.
 
     Args:
-        gradient: of the squares, from :func:`alike`.
+        gradient: gradient of the squares, from :func:`alike`.
         of_sums: gradient of the sums of powers, (3, C); None if nothing follows from them.
 
     Returns:
-        Of the shape, type and layout of x.
+        Gradient of the shape, type and layout of x.
     """
     out = torch.empty_like(x)
-    rows, given, found = _rows(x, axis), _rows(gradient, axis), _rows(out, axis)
+    rows, gradients, result = _rows(x, axis), _rows(gradient, axis), _rows(out, axis)
     factors = (torch.zeros(3, rows.shape[1]) if of_sums is None else of_sums.float()).numpy()
-    work = partial(_kernels().square_gradient, rows, given, _channels(scale), _channels(shift), factors, found)
+    work = partial(_kernels().square_gradient, rows, gradients, _channels(scale), _channels(shift), factors, result)
     run([partial(work, *span) for span in _spans(rows)])
     return out
 
 
 def alike(gradient: Tensor, x: Tensor, axis: int) -> Tensor:
-    """Return a gradient in the type and layout of x, a copy only if it has another; ``gradient``: of the shape of x."""
+    """Return a gradient in the type and layout of x, copied only if they differ; ``gradient``: of the shape of x."""
     same = gradient.dtype == x.dtype and compiled_for(gradient, axis)
     return gradient if same else torch.empty_like(x).copy_(gradient)
 
@@ -108,10 +108,10 @@ def _channels(values: Tensor) -> Any:
 
 
 def _summed(kinds: int, rows: Any, work: Callable[..., None]) -> Tensor:
-    """Return the sum of what each thread adds to sums of its own, float64 (kinds, C)."""
+    """Return the total of the sums of all threads, float64 (kinds, C)."""
     spans = _spans(rows)
     sums = torch.zeros(len(spans), kinds, rows.shape[1], dtype=torch.float64)
-    run([partial(work, own.numpy(), *span) for own, span in zip(sums, spans, strict=True)])
+    run([partial(work, thread_sums.numpy(), *span) for thread_sums, span in zip(sums, spans, strict=True)])
     return sums.sum(0)
 
 

@@ -1,4 +1,4 @@
-"""Work shared by threads: torch's own where they can be had, which wait for work in a loop and so are in others' way.
+"""Work shared by threads: torch's own where possible, which wait for work in a loop and would slow down others.
 
 On Linux torch's loops run on the threads of GNU's OpenMP, which look for the next loop for milliseconds before they
 sleep. Another pool's threads would share the cores with them: on 2 cores each pass of AESPA took twice its time. So
@@ -29,7 +29,7 @@ def run(works: Sequence[Work]) -> None:
         works: at most as many as torch has threads.
 
     Raises:
-        Exception: the first that a function raised, when all are done.
+        Exception: the first one raised by a function, when all are done.
     """
     if len(works) == 1:
         works[0]()
@@ -48,7 +48,7 @@ def run(works: Sequence[Work]) -> None:
 
 @cache
 def openmp() -> ctypes.CDLL | None:
-    """Return GNU's OpenMP runtime as torch has loaded it, if it has."""
+    """Return GNU's OpenMP runtime if torch has loaded it."""
     for path in (Path(torch.__file__).parent / "lib").glob("libgomp*.so*"):
         runtime = ctypes.CDLL(str(path))
         runtime.GOMP_parallel.argtypes = _BODY, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint
@@ -57,13 +57,13 @@ def openmp() -> ctypes.CDLL | None:
 
 
 def _run_in_team(runtime: ctypes.CDLL, works: Sequence[Work], errors: list[BaseException]) -> None:
-    """Call each function on a thread of a team; what a smaller team leaves is called here."""
-    left = list(reversed(works))  # taking one off is atomic
+    """Call each function on a thread of a team; the rest, if the team is smaller, on this thread."""
+    pending = list(reversed(works))  # taking one off is atomic
 
     def body(_: object) -> None:
-        while left:
+        while pending:
             try:
-                work = left.pop()
+                work = pending.pop()
             except IndexError:
                 return
             _call(work, errors)

@@ -1,4 +1,4 @@
-"""The bridge: a fake-quantized network becomes an integer program with proved bounds.
+"""Lowering: a fake-quantized network becomes an integer program with proved bounds.
 
 Every node of the network's graph becomes an integer operation (:mod:`privcirnet.passes.lower.builder`): convolutions,
 depthwise and grouped ones too, and linear layers with integer weights, activation quantizers as truncations, average
@@ -38,7 +38,7 @@ class Lowered:
     Attributes:
         fitted: the program, its bounds, the choice of its encryption parameters.
         guard_bits: see :func:`privcirnet.nn.steps.refine`.
-        choice: of n and q, made with the least guard bits: more only use the room that is left.
+        choice: choice of n and q, made with the least guard bits: more only use the room that is left.
     """
 
     fitted: PlannedProgram
@@ -47,7 +47,7 @@ class Lowered:
 
     @property
     def program(self) -> Program:
-        """With weights."""
+        """Program with weights."""
         return self.fitted.program
 
 
@@ -69,14 +69,14 @@ def lower(
         DoesNotFit: a bound or a modulus out of reach, too little noise budget.
         RuleError: an operation that is not supported, parameters that are not secure.
     """
-    found = _draft(graph, _source(levels), input_shape, input_log_step, target)
-    return fit_draft(found, target).program
+    network_draft = _draft(graph, _source(levels), input_shape, input_log_step, target)
+    return fit_draft(network_draft, target).program
 
 
 def drafts(
     graph: fx.GraphModule, input_shape: Shape, levels: int | Input, input_log_step: int, target: Target
 ) -> Drafts:
-    """Return the network's integer forms by guard bits, each made when it is asked for first.
+    """Return the network's integer forms by guard bits, each built at its first request.
 
     They depend on the target's bounds and on what is exact, not on its profile: parameters and plans can be chosen
     again without lowering anything again.
@@ -89,25 +89,25 @@ def drafts(
     return draft_with
 
 
-def refined(found: Drafts, target: Target, guard_bits: int, least_guard_bits: int = 0) -> Lowered:
+def refined(drafts: Drafts, target: Target, guard_bits: int, least_guard_bits: int = 0) -> Lowered:
     """Return the program with the most guard bits that its modulus has room for.
 
     Guard bits are fractional bits that activations keep beyond those of training, see
     :func:`privcirnet.nn.steps.refine`.
 
     Args:
-        found: the network's integer forms by guard bits, of :func:`drafts`.
+        drafts: the network's integer forms by guard bits, from :func:`drafts`.
         guard_bits: at most this many.
         least_guard_bits: at least this many, which the parameters are chosen for.
 
     Raises:
         RuleError: see :func:`lower`; there is no room even with the least guard bits, or something else is wrong.
     """
-    plain = fit_draft(found(least_guard_bits), target)
+    plain = fit_draft(drafts(least_guard_bits), target)
     fixed = target.at(plain.choice.set)
     for bits in range(guard_bits, least_guard_bits, -1):
         try:
-            return Lowered(fit_draft(found(bits), fixed), bits, plain.choice)
+            return Lowered(fit_draft(drafts(bits), fixed), bits, plain.choice)
         except DoesNotFit:
             continue
     return Lowered(plain, least_guard_bits, plain.choice)
@@ -141,7 +141,7 @@ def lower_real(model: nn.Module, input_shape: Shape) -> Network:
     """Return the network of a trained one in real numbers, for CKKS: batch norms and AESPA are folded away.
 
     Args:
-        model: with squares or AESPA, circulant or not; left as it was.
+        model: network with squares or AESPA, circulant or not; left as it was.
         input_shape: (C, H, H) of an image.
 
     Raises:

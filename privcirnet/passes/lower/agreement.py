@@ -1,4 +1,4 @@
-"""Whether a program computes what the quantized network does that it was lowered from."""
+"""Comparison of a program with the quantized network that it was lowered from."""
 
 from collections.abc import Mapping
 from math import prod
@@ -21,11 +21,11 @@ from privcirnet.passes.ranges import peaks, typical_images
 ROUNDED = 1e-2
 """Largest difference of a program's logits, as a share of the largest one: a few values rounded the other way."""
 _TRIED = 32
-"""Images among which one without unusual values is sought."""
+"""Number of images among which one without unusual values is sought."""
 _VALUES = 2**26
-"""Values of all nodes that exact programs are compared by: all images of a small network, a few of a large one."""
+"""Number of values of all nodes that exact programs are compared by: many images of a small network, few of a large."""
 _LEAST = 4
-"""Images that are taken however large the network is."""
+"""Number of images that are compared however large the network is."""
 
 
 @torch.no_grad()
@@ -35,7 +35,7 @@ def check_program(lowered: Lowered, network: fx.GraphModule, images: Tensor) -> 
     Where no truncation is at random they must be equal on all images, as far as there is time.
 
     Args:
-        network: that it was lowered from; left as it was.
+        network: network that it was lowered from; left as it was.
         images: real, (N, C, H, W). Where truncations are at random one without unusual values is taken; if there is
             none, nothing is compared.
 
@@ -43,28 +43,28 @@ def check_program(lowered: Lowered, network: fx.GraphModule, images: Tensor) -> 
         number of images compared.
 
     Raises:
-        RuleError: it does not; names the first layer whose values differ.
+        RuleError: the logits differ; names the first layer whose values differ.
     """
     program, network = lowered.program, refine(network, lowered.guard_bits).double().eval()
     source, nodes = program.nodes[0], program.nodes[: program.nodes.index(program.logits) + 1]
     exact = not any(isinstance(node.operation, Truncate) for node in program.nodes)
     if exact:
-        chosen = images[: images_within(program, _VALUES)].double()
+        samples = images[: images_within(program, _VALUES)].double()
     else:
         tried = images[:_TRIED].double()
-        chosen = tried[typical_images(peaks(network, tried))][:1]
+        samples = tried[typical_images(peaks(network, tried))][:1]
     tolerance = 0.0 if exact else ROUNDED
     reader = next(iter(next(node for node in network.graph.nodes if node.op == "placeholder").users))
-    for image in chosen.split(1):
-        wanted = node_values(network, image)
-        integers = wanted[reader.name][0] * 2.0**-source.log_step
-        found = interpret(program, integers.long().cpu().numpy())
-        if not _same(nodes[-1], found, wanted[returned(network).name], tolerance):
-            pairs = ((node, wanted[real]) for node in nodes if (real := real_name(node)) in wanted)
-            first = next((node for node, values in pairs if not _same(node, found, values, ROUNDED)), nodes[-1])
+    for image in samples.split(1):
+        expected = node_values(network, image)
+        integers = expected[reader.name][0] * 2.0**-source.log_step
+        computed = interpret(program, integers.long().cpu().numpy())
+        if not _same(nodes[-1], computed, expected[returned(network).name], tolerance):
+            pairs = ((node, expected[real]) for node in nodes if (real := real_name(node)) in expected)
+            first = next((node for node, values in pairs if not _same(node, computed, values, ROUNDED)), nodes[-1])
             rule, got = "a program must compute what its quantized network does", f"other values from {_said(first)} on"
             raise RuleError(rule, got=got, remedy="give quantize(model, images); report this network if you did")
-    return len(chosen)
+    return len(samples)
 
 
 def images_within(program: Program, values: int) -> int:
@@ -72,10 +72,10 @@ def images_within(program: Program, values: int) -> int:
     return max(_LEAST, values // sum(prod(node.shape) for node in program.nodes))
 
 
-def _same(node: Node, found: Mapping[str, Values], wanted: Tensor, tolerance: float) -> bool:
-    """Whether a node's integers are the values of a network, in which tokens (T, C) have their channels last."""
-    ours = torch.from_numpy(found[node.name] * 2.0**node.log_step)
-    theirs = wanted[0].mT if wanted.ndim == 3 else wanted[0]
+def _same(node: Node, computed: Mapping[str, Values], expected: Tensor, tolerance: float) -> bool:
+    """Return whether a node's integers are the values of a network, in which tokens (T, C) have their channels last."""
+    ours = torch.from_numpy(computed[node.name] * 2.0**node.log_step)
+    theirs = expected[0].mT if expected.ndim == 3 else expected[0]
     if not tolerance:
         return torch.equal(ours.flatten(), theirs.flatten().cpu())
     return agree(ours.reshape(1, -1), theirs.reshape(1, -1).cpu(), tolerance)

@@ -1,4 +1,4 @@
-"""Node by node: what each module of a fake-quantized graph is in an integer program.
+"""Translation of a fake-quantized graph into an integer program, node by node.
 
 Layers are left unplanned: they have a shape and a block size, which is all that the network says of them.
 
@@ -37,7 +37,7 @@ class ProgramBuilder:
     Args:
         input_shape: (C, H, W).
         input_log_step: real pixel = integer x 2^input_log_step.
-        numbers: what weights become.
+        numbers: form of the weights.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class ProgramBuilder:
             RuleError: a module that does not fit its input or has no integer form with these arguments.
         """
         if node.op == "placeholder":
-            made = Node(node.name, self.source, (), self.input_shape, self.input_log_step)
-            self._keep(node, made)
+            pixels = Node(node.name, self.source, (), self.input_shape, self.input_log_step)
+            self._keep(node, pixels)
         elif node.op != "output":
             self._visit_operation(node, [self._lowered[source] for source in node.all_input_nodes])
 
@@ -96,9 +96,9 @@ class ProgramBuilder:
             case _:
                 self._keep(node, self._of_one_value(node, module, inputs[0]))
 
-    def _keep(self, node: fx.Node, made: Node) -> None:
-        self._lowered[node] = made
-        self._append(made)
+    def _keep(self, node: fx.Node, lowered: Node) -> None:
+        self._lowered[node] = lowered
+        self._append(lowered)
         match module_of(self.graph, node):
             case tokens.ToTokens():
                 are_tokens = True
@@ -107,16 +107,16 @@ class ProgramBuilder:
             case Rearrange(after=after):
                 are_tokens = len(after) == 2
             case _:
-                are_tokens = not self._tokens.isdisjoint(made.inputs)
+                are_tokens = not self._tokens.isdisjoint(lowered.inputs)
         if are_tokens:
-            self._tokens.add(made.name)
+            self._tokens.add(lowered.name)
 
-    def _append(self, made: Node) -> None:
-        self.nodes[made.name] = made
-        self._depths[made.name] = 1 + max((self._depths[name] for name in made.inputs), default=0)
+    def _append(self, lowered: Node) -> None:
+        self.nodes[lowered.name] = lowered
+        self._depths[lowered.name] = 1 + max((self._depths[name] for name in lowered.inputs), default=0)
 
     def _check_layout(self, node: fx.Node, module: nn.Module | None, source: Node) -> None:
-        """Raise where torch would take the axes of tokens for those of a map, or the other way round."""
+        """Raise where torch would take the axes of tokens for those of a map, or the reverse."""
         of_maps, of_tokens = (nn.Conv2d, nn.AvgPool2d, nn.Flatten), (tokens.Take,)
         are_tokens = source.name in self._tokens
         linear_on_map = isinstance(module, nn.Linear) and not are_tokens and source.shape[1:] != (1, 1)
@@ -134,13 +134,13 @@ class ProgramBuilder:
         return Node(node.name, operation, names, inputs[0].shape, step, str(node.target))
 
     def _unrounded(self, node: fx.Node, inputs: list[Node]) -> list[Node]:
-        """Return summands. Where an exact ReLU alone reads the sum it rounds it for one of them, which gives the same.
+        """Return summands. An exact ReLU that alone reads their sum rounds for one of them, with the same result.
 
-        For others are whole numbers of its steps. Of two that are rounded it is the one that takes longer.
+        The others are whole numbers of its steps. Of two rounded summands, that with the longer path is left unrounded.
         """
         behind = [function_name(module_of(self.graph, user)) for user in node.users]
         alone = [self._lowered[source] for source in node.all_input_nodes if len(source.users) == 1]
-        rounded = [each for each in alone if isinstance(each.operation, op.Truncate)]
+        rounded = [term for term in alone if isinstance(term.operation, op.Truncate)]
         one_step = len({source.log_step for source in inputs}) == 1
         if not (rounded and one_step and behind in (["relu"], ["relu6"])):
             return inputs
@@ -187,19 +187,19 @@ class ProgramBuilder:
         return Node(node.name, operation, (source.name,), shape, log_step, str(node.target))
 
     def _gather(self, node: fx.Node, module: Rearrange, source: Node) -> op.AsStrided:
-        """The program counts places channels first, the network those of tokens channels last."""
+        """Return a move; the program counts places channels first, the network those of tokens channels last."""
         numbers = torch.arange(prod(source.shape))
         if source.name in self._tokens:
             numbers = numbers.view(source.shape[0], -1).T
         places = module(numbers.reshape(1, *module.before))[0]
         if places.ndim < 3:
             places = places.reshape(-1, module.after[-1]).T[..., None]
-        found = grid_of(places)
-        if found is None:
+        grid = grid_of(places)
+        if grid is None:
             got, remedy = f"{node.target} ({module.extra_repr()})", "move whole axes"
             raise RuleError("values must be moved along a grid of channels and places", got=got, remedy=remedy)
         channels, height, width = places.shape
-        return op.AsStrided((channels, height, width), found.offset, found.sizes, found.strides)
+        return op.AsStrided((channels, height, width), grid.offset, grid.sizes, grid.strides)
 
     def _truncate(self, node: fx.Node, module: ActivationQuantizer, source: Node) -> None:
         bits = int(module.log_step) - source.log_step
@@ -212,31 +212,33 @@ class ProgramBuilder:
         if bits == 0 or self._rounds_itself(node):
             self._lowered[node] = source
         else:
-            made = Node(node.name, op.Truncate(bits), (source.name,), source.shape, int(module.log_step), source.module)
-            self._keep(node, made)
+            truncated = Node(
+                node.name, op.Truncate(bits), (source.name,), source.shape, int(module.log_step), source.module
+            )
+            self._keep(node, truncated)
 
     def _rounds_itself(self, node: fx.Node) -> bool:
-        """Whether what follows a quantizer is an exact activation alone, which rounds what it is given."""
+        """Return whether an exact activation, which rounds its input, alone follows a quantizer."""
         behind = [function_name(module_of(self.graph, user)) for user in node.users]
         return len(behind) == 1 and behind[0] is not None
 
     def _function(self, node: fx.Node, function: str, inputs: list[Node]) -> Node:
-        """A function that is exact, with the rounding of the quantizers before and behind it."""
-        source, given = node.all_input_nodes[0], inputs[0].log_step
-        quantizer, rounded = module_of(self.graph, source), self._rounded_behind.get(source, given)
+        """Return the node of an exact function, with the rounding of the quantizers before and behind it."""
+        source, input_step = node.all_input_nodes[0], inputs[0].log_step
+        quantizer, rounded = module_of(self.graph, source), self._rounded_behind.get(source, input_step)
         before = int(quantizer.log_step) if isinstance(quantizer, ActivationQuantizer) else rounded
         after = before if function in COMPARED else self._step_behind(node, before)
-        rounding = Rounding(given, before, after, self._ends_before(node))
+        rounding = Rounding(input_step, before, after, self._ends_before(node))
         operation = exact_form(function, str(node.target), rounding)
         return self._node(node, operation, inputs, rounding.after)
 
     def _ends_before(self, node: fx.Node) -> tuple[int, int] | None:
-        """To what the quantizer before a function clips, in its steps."""
+        """Return the limits to which the quantizer before a function clips, in its steps."""
         quantizer = module_of(self.graph, node.all_input_nodes[0])
         return quantizer.ends if isinstance(quantizer, ActivationQuantizer) and quantizer.clips else None
 
     def _step_behind(self, node: fx.Node, before: int) -> int:
-        """log2 of the step of the quantizer behind a function."""
+        """Return log2 of the step of the quantizer behind a function."""
         behind = [module_of(self.graph, user) for user in node.users]
         return max(
             (int(module.log_step) for module in behind if isinstance(module, ActivationQuantizer)), default=before

@@ -92,10 +92,14 @@ def quantized(module: nn.Conv2d | nn.Linear, log_step: int, name: str) -> tuple[
         DoesNotFit: the bias is out of bounds.
         RuleError: the weights are not quantized.
     """
-    b, own = block_size_of(module), weight_log_step(module, name)
+    b, weight_step = block_size_of(module), weight_log_step(module, name)
     none = torch.zeros(module.weight.shape[0])
-    bias = integer_bias(none if module.bias is None else module.bias, log_step + own, name)
-    return b, Weights(integer_rows(module.weight.double() * 2.0**-own, module, b, name), bias), log_step + own
+    bias = integer_bias(none if module.bias is None else module.bias, log_step + weight_step, name)
+    return (
+        b,
+        Weights(integer_rows(module.weight.double() * 2.0**-weight_step, module, b, name), bias),
+        log_step + weight_step,
+    )
 
 
 @torch.no_grad()
@@ -110,10 +114,10 @@ def real(module: nn.Conv2d | nn.Linear, log_step: int, name: str) -> tuple[int, 
 def integer_rows(weight: Tensor, module: nn.Conv2d | nn.Linear, block_size: int, name: str) -> Values:
     """Return the stored rows of a circulant layer: the first row of each block row, ``shape.weight_shape(b)``.
 
-    Of a padded layer they are found in the weight, not in what the network stores, which no quantizer is behind.
+    The rows of a padded layer are read from the weight: the network's stored rows have no quantizer.
 
     Args:
-        weight: of the layer, in units of its step, (out, in, *kernel).
+        weight: weight of the layer, in units of its step, (out, in, *kernel).
     """
     rows = project(weight.round(), block_size, pad=True).to(torch.int64)
     rows = _framed(rows, module, name) if isinstance(module, nn.Conv2d) else rows[..., None, None]
@@ -131,7 +135,7 @@ def _framed(rows: Tensor, module: nn.Conv2d, name: str) -> Tensor:
 
 
 def constants(bias: Tensor, log_step: int, name: str) -> Weights:
-    """Return what a product or tokens add, as integers; ``log_step``: log2 of their unit."""
+    """Return the constants that a product or tokens add, as integers; ``log_step``: log2 of their unit."""
     return Weights(NO_ROWS, integer_bias(bias, log_step, name))
 
 

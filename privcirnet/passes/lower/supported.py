@@ -1,4 +1,4 @@
-"""Which modules run encrypted, and what to use in place of those that do not."""
+"""Modules that run encrypted, and replacements for those that do not."""
 
 from torch import fx, nn
 
@@ -23,7 +23,7 @@ def check_operations(graph: fx.GraphModule, nonlinear: str) -> None:
     Args:
         nonlinear: "exact" if activations that are no polynomials run by two-party computation; "real" in CKKS.
     """
-    rule, wrong, remedies, others = (
+    rule, wrong, remedies, more_remedies = (
         "every operation must be one that runs encrypted",
         list[str](),
         list[str](),
@@ -34,19 +34,19 @@ def check_operations(graph: fx.GraphModule, nonlinear: str) -> None:
         if node.op in ("placeholder", "output") or is_sum(node) or runs_encrypted(module, nonlinear):
             continue
         kind = _kind_of(module)
-        known = MODULES.get(kind, Row()).instead
-        other = WITHOUT_SOFTMAX if isinstance(module, nn.Softmax | nn.LogSoftmax) else _SUPPORTED
-        remedies.append(f"{known} instead of {kind.__name__}" if known else other)
-        others |= {_EXACT} if has_exact_form(module) else set()
+        replacement = MODULES.get(kind, Row()).instead
+        fallback = WITHOUT_SOFTMAX if isinstance(module, nn.Softmax | nn.LogSoftmax) else _SUPPORTED
+        remedies.append(f"{replacement} instead of {kind.__name__}" if replacement else fallback)
+        more_remedies |= {_EXACT} if has_exact_form(module) else set()
         wrong.append(f"{node.target} ({kind.__name__})" if module is not None else f"{node.name} ({node.target})")
     if wrong:
-        each = [RuleError(rule, got=name, remedy=f"use {use}") for name, use in zip(wrong, remedies, strict=True)]
-        remedy = f"use {'; '.join([*dict.fromkeys(remedies), *others])}"
-        raise RuleError(rule, got=listed(wrong), remedy=remedy).of(each)
+        errors = [RuleError(rule, got=name, remedy=f"use {use}") for name, use in zip(wrong, remedies, strict=True)]
+        remedy = f"use {'; '.join([*dict.fromkeys(remedies), *more_remedies])}"
+        raise RuleError(rule, got=listed(wrong), remedy=remedy).of(errors)
 
 
 def _kind_of(module: nn.Module | None) -> type:
-    """What a module is, or is a piece of."""
+    """Return the class of a module, or of the module that it is a piece of."""
     if isinstance(module, SubtractMax) or (isinstance(module, TableFunction) and module.function != "rsqrt"):
         return SoftmaxAttention
     return nn.LayerNorm if isinstance(module, TableFunction) else type(module)

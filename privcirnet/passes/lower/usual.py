@@ -18,7 +18,7 @@ from privcirnet.passes.lower import integer_network
 from privcirnet.passes.quantize import with_quantizers
 
 _LOG_STEP, _PIXELS = -7, Input(-128, 127)
-"""Of all activations and weights: 8 bits of values up to 1."""
+"""Step of all activations and weights, and range of pixels: 8 bits of values up to 1."""
 _MEAN = 0.1
 """Mean size of values whose largest is 1."""
 
@@ -38,8 +38,8 @@ def usual_draft(fused: fx.GraphModule, image: Shape, target: Target) -> Draft:
         if isinstance(module, ActivationQuantizer | WeightQuantizer):
             module.log_step.fill_(_LOG_STEP)
     network = integer_network(quantized, _PIXELS, image, _LOG_STEP, target.nonlinear)
-    seen = dict[str, ObservedRange]()
+    observed = dict[str, ObservedRange]()
     for node in network.nodes:
         ends = (np.full(node.shape, value) for value in (-1.0, 1.0, _MEAN))
-        seen.setdefault(real_name(node), ObservedRange(*ends))
-    return draft(network, replace(target, seen=seen))
+        observed.setdefault(real_name(node), ObservedRange(*ends))
+    return draft(network, replace(target, seen=observed))

@@ -1,7 +1,7 @@
-"""Attention, however it is written, becomes one module of queries, keys and values.
+"""Recognition of attention: however it is written, it becomes one module of queries, keys and values.
 
 It is found by its softmax, or by torch's scaled_dot_product_attention: softmax(scale q k^T + constants) v, in any
-layout. Constants are public masks and position biases. What is read from the graph is compared with the graph itself on
+layout. Constants are public masks and position biases. Each attention read is compared with the graph itself on
 random queries, keys and values; anything else is refused.
 """
 
@@ -31,18 +31,18 @@ _SOFTMAX = (F.softmax, torch.softmax, "softmax")
 _PRODUCTS = (torch.matmul, operator.matmul, torch.bmm, "matmul", "bmm")
 _EINSUM = (torch.einsum, torch.functional.einsum)
 _FAR_BELOW = -1000.0
-"""A constant so far below the largest of its query masks a key: what exp makes of it is 0 in any number of bits."""
+"""Distance below the largest of its query at which a constant masks a key: its exp is 0 in any number of bits."""
 _OWNER = "owner"
 """Key of a node's ``meta``: path and class of the module whose forward an attention was in."""
 _NEVER = 20.0
-"""A constant so far below the largest of its query masks a key, too, where weights are not those of a softmax."""
+"""Distance below the largest of its query at which a constant masks a key where weights are not those of a softmax."""
 _WRITE = "write attention as softmax(scale * q @ k.mT + constants) @ v, of the tokens of an image"
 _PUBLIC = "let masks and position biases be constants, the same for all images"
 _PAIRS = "keep softmax attention, without polynomial_: a polynomial one loses only keys that are masked for all queries"
 
 
 class _UnlikeError(Exception):
-    """A part of a graph is not what was looked for; the text is the remedy."""
+    """A part of a graph that is no attention; the text is the remedy."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class _Product:
     axes: str
 
     def beginning_with(self, letter: str, at: fx.Node | None = None) -> "_Product":
-        """Return it with the value as the left one that has an axis, or that a node gives."""
+        """Return the product with the value on the left that has an axis, or that a node gives."""
         if self.left is at or (at is None and letter in self.left_axes):
             return self
         return _Product(self.right, self.left, self.right_axes, self.left_axes, self.axes)
 
     def renamed(self, names: dict[str, str]) -> "_Product":
-        """Return it with other letters for its axes."""
+        """Return the product with other letters for its axes."""
         return _Product(self.left, self.right, *("".join(names[x] for x in axes) for axes in self._all))
 
     @property
@@ -83,7 +83,7 @@ class _Attention:
     Attributes:
         last: the node that gives the result.
         parts: nodes of queries, keys and values.
-        axes: of the parts and of the result.
+        axes: axes of the parts and of the result.
         constants: (h, i, j), minus infinity where a pair is masked; None for none.
     """
 
@@ -98,7 +98,7 @@ def read_attentions(edit: GraphEditor) -> set[fx.Node]:
     """Put a module in the place of every attention, which computes the same.
 
     Returns:
-        Softmaxes of products that are no attention's, which are noted as problems.
+        Softmaxes of products outside of attention, which are noted as problems.
     """
     refused = set[fx.Node]()
     for node in list(edit.graph.graph.nodes):
@@ -120,10 +120,10 @@ def read_attentions(edit: GraphEditor) -> set[fx.Node]:
 
 
 def settle_attention(edit: GraphEditor, node: fx.Node, *, own: bool) -> None:
-    """Make softmax attention a polynomial one, or let it be, and report it.
+    """Make softmax attention a polynomial one, or keep it, and report it.
 
     Args:
-        own: let it be.
+        own: whether to keep it.
     """
     module = edit.module(node)
     assert isinstance(module, SoftmaxAttention)
@@ -181,15 +181,15 @@ def _channels_of(edit: GraphEditor, node: fx.Node) -> tuple[int, int] | None:
         return None
     places = move.grid.places().view(move.after)
     first = int(places[0, 0])
-    taken = first + torch.arange(move.before[0])[:, None] * move.before[1] + torch.arange(move.after[1])
-    return (first, move.after[1]) if torch.equal(places, taken) else None
+    sliced = first + torch.arange(move.before[0])[:, None] * move.before[1] + torch.arange(move.after[1])
+    return (first, move.after[1]) if torch.equal(places, sliced) else None
 
 
 def _scaled_dot(edit: GraphEditor, node: fx.Node) -> _Attention:
-    """Return what torch's function of this name computes."""
+    """Return the attention of torch's scaled_dot_product_attention."""
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
-    parts, mask = (given["query"], given["key"], given["value"]), given.get("attn_mask")
+    arguments: dict[str, Any] = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    parts, mask = (arguments["query"], arguments["key"], arguments["value"]), arguments.get("attn_mask")
     if any("constant" in part.meta for part in parts):
         raise _UnlikeError("let queries, keys and values depend on the image")
     shapes = [shape_of(part) for part in parts]
@@ -203,9 +203,9 @@ def _scaled_dot(edit: GraphEditor, node: fx.Node) -> _Attention:
         constants = mask.meta["constant"].detach()
         if constants.dtype == torch.bool:
             constants = edit.like.new_zeros(constants.shape).masked_fill(~constants, -math.inf)
-    elif given.get("is_causal"):
+    elif arguments.get("is_causal"):
         constants = constants.masked_fill(torch.ones_like(constants).triu(1).bool(), -math.inf)
-    scale = shapes[0][-1] ** -0.5 if given.get("scale") is None else float(given["scale"])
+    scale = shapes[0][-1] ** -0.5 if arguments.get("scale") is None else float(arguments["scale"])
     whole = constants.expand(*shapes[0][:-1], shapes[1][-2])
     axes = (f"{images}id", f"{images}jd", f"{images}je", f"{images}ie")
     return _Attention(node, parts, axes, scale, _constants(edit, whole, f"{images}ij"))
@@ -223,17 +223,17 @@ def _of_softmax(edit: GraphEditor, node: fx.Node) -> _Attention:
     scores = scores.renamed(names).beginning_with("i")
     gathered = _product(last).beginning_with("", weights)
     at_weights = _reshaped(scores.axes, shape_of(first), shape_of(weights))
-    known = dict(zip(gathered.left_axes, at_weights, strict=True))
-    gathered = gathered.renamed({"x": "e", "y": "e"} | known)
+    renames = dict(zip(gathered.left_axes, at_weights, strict=True))
+    gathered = gathered.renamed({"x": "e", "y": "e"} | renames)
     if "j" in gathered.axes or "j" not in scores.right_axes or gathered.right is weights:
         raise _UnlikeError(_WRITE)
     ones = torch.ones(shape_of(first), dtype=torch.float64)
-    zero, one = (_run(edit, values_of(node)[0], {first: value * ones}) for value in (0, 1))
-    both = zero.isfinite() & (zero > zero.amax(keys, keepdim=True) + _FAR_BELOW)
-    scale = float((one - zero)[both].median())
+    at_zero, at_one = (_run(edit, values_of(node)[0], {first: value * ones}) for value in (0, 1))
+    both = at_zero.isfinite() & (at_zero > at_zero.amax(keys, keepdim=True) + _FAR_BELOW)
+    scale = float((at_one - at_zero)[both].median())
     parts = scores.left, scores.right, gathered.right
     axes = scores.left_axes, scores.right_axes, gathered.right_axes, gathered.axes
-    return _Attention(last, parts, axes, scale, _constants(edit, zero.reshape(shape_of(first)), scores.axes))
+    return _Attention(last, parts, axes, scale, _constants(edit, at_zero.reshape(shape_of(first)), scores.axes))
 
 
 def _constants(edit: GraphEditor, values: Tensor, axes: str) -> Tensor | None:
@@ -259,22 +259,22 @@ def _check(edit: GraphEditor, attention: _Attention) -> None:
     """Raise unless the graph computes this attention of random queries, keys and values, small and large."""
     random, orders = torch.Generator().manual_seed(0), ("nhid", "nhjd", "nhje", "nhie")
     for size in (1, 8):
-        known = {part: size * torch.randn(shape_of(part), generator=random).to(edit.like) for part in attention.parts}
+        inputs = {part: size * torch.randn(shape_of(part), generator=random).to(edit.like) for part in attention.parts}
         ours = zip(attention.parts, attention.axes[:3], orders[:3], strict=True)
-        q, k, v = (_arranged(edit, known[part], axes, order) for part, axes, order in ours)
+        q, k, v = (_arranged(edit, inputs[part], axes, order) for part, axes, order in ours)
         computed = softmax_attention(q, k, v, attention.scale, attention.constants)
-        wanted = _arranged(edit, _run(edit, attention.last, known), attention.axes[3], orders[3])
-        finite = attention.scale and computed.isfinite().all() and wanted.isfinite().all()
-        if not finite or not agree(computed.contiguous(), wanted.contiguous()):
+        expected = _arranged(edit, _run(edit, attention.last, inputs), attention.axes[3], orders[3])
+        finite = attention.scale and computed.isfinite().all() and expected.isfinite().all()
+        if not finite or not agree(computed.contiguous(), expected.contiguous()):
             raise _UnlikeError(_WRITE)
 
 
 def _put(edit: GraphEditor, attention: _Attention) -> None:
     """Put a module in the place of an attention, between moves to tokens and back."""
-    last, constants, rest = attention.last, attention.constants, None
-    if constants is not None and (left := (~constants.isinf().all(0).all(0)).nonzero().flatten()).numel():
-        rest = _as_slice(left) if len(left) < constants.shape[-1] else None
-        constants = constants[..., rest] if rest else constants
+    last, constants, key_slice = attention.last, attention.constants, None
+    if constants is not None and (unmasked := (~constants.isinf().all(0).all(0)).nonzero().flatten()).numel():
+        key_slice = _as_slice(unmasked) if len(unmasked) < constants.shape[-1] else None
+        constants = constants[..., key_slice] if key_slice else constants
     query, key, value = attention.parts
     scale = attention.scale
     if len({query, key, value}) == 3:
@@ -282,9 +282,9 @@ def _put(edit: GraphEditor, attention: _Attention) -> None:
         key, of_key = _without_factor(edit, key)
         scale *= of_query * of_key
     orders = zip((query, key, value), attention.axes, ("nihd", "njhd", "njhe"), strict=False)
-    values = [_tokens(edit, *each) for each in orders]
-    if rest:
-        values[1:] = [move_behind(each, operator.getitem, (slice(None), rest)) for each in values[1:]]
+    values = [_tokens(edit, *part) for part in orders]
+    if key_slice:
+        values[1:] = [move_behind(part, operator.getitem, (slice(None), key_slice)) for part in values[1:]]
     (images, tokens, width), heads = shape_of(values[0]), _heads(edit, attention)
     usual = math.isclose(scale, (heads / width) ** 0.5, rel_tol=1e-6)
     some = constants if constants is not None and constants.any() else None
@@ -314,8 +314,8 @@ def _tokens(edit: GraphEditor, node: fx.Node, axes: str, order: str) -> fx.Node:
 def _from_tokens(node: fx.Node, axes: str, heads: int) -> fx.Node:
     """Return a value with its axes as they were, of tokens (N, T, h e)."""
     whole = axes if "h" in axes else axes.replace("n", "nh")
-    apart = move_behind(node, "unflatten", -1, (heads, -1))
-    node = move_behind(apart, "permute", ["nihe".index(letter) for letter in whole])
+    by_head = move_behind(node, "unflatten", -1, (heads, -1))
+    node = move_behind(by_head, "permute", ["nihe".index(letter) for letter in whole])
     return node if whole == axes else move_behind(node, "flatten", axes.index("n"), axes.index("n") + 1)
 
 
@@ -328,10 +328,17 @@ def _without_factor(edit: GraphEditor, node: fx.Node) -> tuple[fx.Node, float]:
             break
         (source,) = sources
         if kind_of(edit.graph, at) in ("numbers", "product"):
-            zero, one = (_run(edit, at, {source: edit.like.new_full(shape_of(source), value)}) for value in (0, 1))
-            if zero.shape != shape_of(source) or zero.any() or (one != one.flatten()[0]).any() or not one.any():
+            at_zero, at_one = (
+                _run(edit, at, {source: edit.like.new_full(shape_of(source), value)}) for value in (0, 1)
+            )
+            if (
+                at_zero.shape != shape_of(source)
+                or at_zero.any()
+                or (at_one != at_one.flatten()[0]).any()
+                or not at_one.any()
+            ):
                 break
-            factor *= float(one.flatten()[0])
+            factor *= float(at_one.flatten()[0])
             node = source if at is node else node
             edit.put_for(at, source)
         at = source
@@ -361,14 +368,14 @@ def _is_softmax(edit: GraphEditor, node: fx.Node) -> bool:
 def _axis(edit: GraphEditor, node: fx.Node) -> int:
     """Return the axis that a softmax is over."""
     module = edit.module(node)
-    given = module.dim if isinstance(module, nn.Softmax) else node.kwargs.get("dim", (*node.args, None)[1])
-    if not isinstance(given, int):
+    dim = module.dim if isinstance(module, nn.Softmax) else node.kwargs.get("dim", (*node.args, None)[1])
+    if not isinstance(dim, int):
         raise _UnlikeError("name the axis of each softmax")
-    return given % len(shape_of(node))
+    return dim % len(shape_of(node))
 
 
 def _is_product(node: fx.Node) -> bool:
-    return node.target in (*_PRODUCTS, *_EINSUM) and all("constant" not in each.meta for each in _factors(node))
+    return node.target in (*_PRODUCTS, *_EINSUM) and all("constant" not in factor.meta for factor in _factors(node))
 
 
 def _factors(node: fx.Node) -> list[fx.Node]:
@@ -379,7 +386,7 @@ def _factors(node: fx.Node) -> list[fx.Node]:
 
 
 def _scores_before(node: fx.Node) -> fx.Node | None:
-    """Return the product of two values that a softmax's argument is made of with constants, None if it is not."""
+    """Return the product of two values behind a softmax's argument, which adds but constants; None without one."""
     while not _is_product(node):
         sources = values_of(node)
         if len(sources) != 1 or not shape_of(sources[0]):
@@ -398,14 +405,14 @@ def _reader(node: fx.Node) -> fx.Node:
 def _product(node: fx.Node) -> _Product:
     """Return a product of two values with the letters of its axes."""
     factors = _factors(node)
-    shapes = [shape_of(each) for each in (*factors, node)]
+    shapes = [shape_of(term) for term in (*factors, node)]
     if len(factors) != 2 or len({len(shape) for shape in shapes}) != 1 or not 3 <= len(shapes[0]) <= 4:
         raise _UnlikeError(_WRITE)
     axes = ["abxs", "absy", "abxy"] if len(shapes[0]) == 4 else ["axs", "asy", "axy"]
     if node.target in _EINSUM:
         equation = str(node.args[0]).replace(" ", "").replace("->", ",").replace("...", "AB")
         terms = zip(equation.split(","), shapes, strict=True)
-        axes = [each if len(each) == len(shape) else each.replace("B", "") for each, shape in terms]
+        axes = [term if len(term) == len(shape) else term.replace("B", "") for term, shape in terms]
     left, right, result = axes
     shared = [letter for letter in result if letter in left and letter in right]
     summed, alone = set(left) & set(right) - set(result), set(result) - set(shared)
@@ -429,9 +436,9 @@ def _reshaped(axes: str, before: tuple[int, ...], after: tuple[int, ...]) -> str
 
 
 @torch.no_grad()
-def _run(edit: GraphEditor, wanted: fx.Node, known: dict[fx.Node, Tensor]) -> Tensor:
-    """Return what a graph computes of values of some nodes."""
-    values: dict[fx.Node, Any] = dict(known)
+def _run(edit: GraphEditor, target: fx.Node, inputs: dict[fx.Node, Tensor]) -> Tensor:
+    """Return the value of a node computed from the values of some others."""
+    values: dict[fx.Node, Any] = dict(inputs)
 
     def value_of(node: fx.Node) -> Any:
         if node not in values:
@@ -440,8 +447,8 @@ def _run(edit: GraphEditor, wanted: fx.Node, known: dict[fx.Node, Tensor]) -> Te
             elif node.op == "placeholder":
                 raise _UnlikeError(_WRITE)
             else:
-                given: Any = map_arg((node.args, node.kwargs), value_of)
-                values[node] = getattr(fx.Interpreter(edit.graph), node.op)(node.target, *given)
+                arguments: Any = map_arg((node.args, node.kwargs), value_of)
+                values[node] = getattr(fx.Interpreter(edit.graph), node.op)(node.target, *arguments)
         return values[node]
 
-    return value_of(wanted)
+    return value_of(target)

@@ -1,4 +1,4 @@
-"""What was replaced in a network, as a report."""
+"""Reports of the replacements in a network."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,9 @@ class Replacement:
     """One replacement.
 
     Attributes:
-        path: of the module, or the name of the operation in the traced network.
-        after: what it is now; "" if it is gone.
-        effect: what this usually costs; "" if the network computes the same as before.
+        path: path of the module, or name of the operation in the traced network.
+        after: class or description of the replacement; "" if it is gone.
+        effect: usual cost; "" if the network computes the same as before.
     """
 
     path: str
@@ -25,12 +25,12 @@ class Replacement:
 
 
 TRAIN = "values differ: fine-tune, best with the original network as teacher"
-"""The effect of a replacement that needs training."""
+"""Effect of a replacement that needs training."""
 ONE_MORE = "one more encrypted layer"
-"""The effect of a layer that was not there before; what the network computes is the same."""
+"""Effect of a new layer; the network computes the same."""
 TWO_MORE = "two more encrypted layers"
-"""Likewise of two."""
+"""Effect of two new layers."""
 WITHOUT_SOFTMAX = (
     "no softmax at the end: the class of the logits is the same, and softmax of a decrypted answer gives probabilities"
 )
-"""What to do with the last operation of many classifiers."""
+"""Remedy for the last operation of many classifiers."""

@@ -21,17 +21,17 @@ class GraphEditor:
     """The graph under change.
 
     Args:
-        graph: of :func:`privcirnet.passes.shape_tracing.trace_at`; changed in place.
-        other_size: says which image size would do, as a remedy; asked at most once.
+        graph: result of :func:`privcirnet.passes.shape_tracing.trace_at`; changed in place.
+        other_size: function that returns an image size that would do, as a remedy; called at most once.
         exact: whether what runs exactly stays, else all becomes polynomials.
 
     Attributes:
         original: name of a node -> that of the traced node whose value it has.
         read: name of a traced node, or of one in its place -> that of the traced node that it reads first.
         inexact: names of nodes that compute other values than those that they stand for.
-        problems: what could not be, each with its remedy.
-        values: of the traced nodes by name, on some images.
-        noisy: likewise, on those images with noise that nodes are compared on.
+        problems: what operations without a replacement, each with its remedy.
+        values: values of the traced nodes by name, on some images.
+        noisy: those on the same images with noise, which nodes are compared on.
         returned: name of the node whose value the network returned before it was changed.
     """
 
@@ -55,16 +55,16 @@ class GraphEditor:
     def replace(self, node: fx.Node, module: nn.Module, effect: str) -> fx.Node:
         """Return the node of a module that takes a node's place; report it unless it does the same as before."""
         path, before = path_of(node), named(self.graph, node)
-        taken = node.op != "call_module" or self.calls(node.target) > 1
-        made = self.insert(node, self.free(path) if taken else path, module, (source_of(node),))
-        self.put_for(node, made)
+        needs_name = node.op != "call_module" or self.calls(node.target) > 1
+        call = self.insert(node, self.free(path) if needs_name else path, module, (source_of(node),))
+        self.put_for(node, call)
         if node.name in self.read:
-            self.read[made.name] = self.read[node.name]
+            self.read[call.name] = self.read[node.name]
         if effect == TRAIN:
-            self.inexact.add(made.name)
+            self.inexact.add(call.name)
         if effect or before != type(module).__name__:
             self.changes.append(Replacement(path, before, _said(module), effect))
-        return made
+        return call
 
     def value(self, node: fx.Node) -> Tensor | None:
         """Return a node's value on some images, None if it is that of no traced node."""
@@ -74,9 +74,9 @@ class GraphEditor:
         """Return a new call of a new module; its value has the shape of the node that it stands behind."""
         self.graph.add_submodule(name, module.to(self.like).train(self.graph.training))
         with self.graph.graph.inserting_after(after):
-            made = self.graph.graph.call_module(name, inputs)
-        made.meta = {key: value for key, value in after.meta.items() if key != "constant"}
-        return made
+            call = self.graph.graph.call_module(name, inputs)
+        call.meta = {key: value for key, value in after.meta.items() if key != "constant"}
+        return call
 
     def append(self, node: fx.Node, name: str, module: nn.Module) -> fx.Node:
         """Let a module of its own read a node, and all that read the node read the module, which has its value then.
@@ -84,13 +84,13 @@ class GraphEditor:
         Returns:
             The node that calls it.
         """
-        made = self.insert(node, name, module, (node,))
+        call = self.insert(node, name, module, (node,))
         if node.name in self.original:
-            self.original[made.name] = self.original.pop(node.name)
+            self.original[call.name] = self.original.pop(node.name)
         if node.name in self.inexact:
-            self.inexact.add(made.name)
-        node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
-        return made
+            self.inexact.add(call.name)
+        node.replace_all_uses_with(call, delete_user_cb=lambda user: user is not call)
+        return call
 
     def put_layer_before(self, node: fx.Node, source: fx.Node, what: str) -> fx.Node:
         """Give a node a depthwise convolution that does nothing, which scales and shifts can be folded into.
@@ -101,16 +101,16 @@ class GraphEditor:
         channels = shape_of(source)[1]
         layer = nn.Conv2d(channels, channels, 1, groups=channels, bias=False)
         nn.init.ones_(layer.weight)
-        made = self.insert(source, self.free(f"{path_of(node)}_layer"), layer, (source,))
-        node.replace_input_with(source, made)
+        convolution = self.insert(source, self.free(f"{path_of(node)}_layer"), layer, (source,))
+        node.replace_input_with(source, convolution)
         self.changes.append(Replacement(path_of(node), what, f"depthwise Conv2d and {what}", ONE_MORE))
-        return made
+        return convolution
 
-    def put_for(self, node: fx.Node, made: fx.Node) -> None:
+    def put_for(self, node: fx.Node, replacement: fx.Node) -> None:
         """Let all that read a node read another, and remove it."""
-        node.replace_all_uses_with(made)
+        node.replace_all_uses_with(replacement)
         if node.name in self.original:
-            self.original.setdefault(made.name, self.original[node.name])
+            self.original.setdefault(replacement.name, self.original[node.name])
         self.graph.graph.erase_node(node)
 
     def skip(self, node: fx.Node) -> None:
@@ -120,9 +120,11 @@ class GraphEditor:
     @torch.no_grad()
     def compute(self, node: fx.Node, *values: Any) -> Any:
         """Return what a node makes of constants and of other values in place of those that it reads."""
-        known = dict(zip(values_of(node), values, strict=True))
-        given: Any = map_arg((node.args, node.kwargs), lambda each: known[each] if each in known else _constant(each))
-        return getattr(fx.Interpreter(self.graph), node.op)(node.target, *given)
+        values_by_node = dict(zip(values_of(node), values, strict=True))
+        arguments: Any = map_arg(
+            (node.args, node.kwargs), lambda n: values_by_node[n] if n in values_by_node else _constant(n)
+        )
+        return getattr(fx.Interpreter(self.graph), node.op)(node.target, *arguments)
 
     def cannot(self, node: fx.Node, remedy: str) -> None:
         """Note that a node cannot be replaced."""
@@ -130,7 +132,7 @@ class GraphEditor:
 
     @contextmanager
     def visiting(self, node: fx.Node) -> Iterator[None]:
-        """Name a node that is changed, should that fail in a way that nobody has thought of.
+        """Name the node that is changed if an unexpected error is raised.
 
         Yields:
             Nothing.
@@ -150,8 +152,8 @@ class GraphEditor:
             names, remedies = zip(*self.problems, strict=True)
             form = "an exact form" if self.exact else "a polynomial form"
             rule, remedy = f"every operation must have {form}", "; ".join(dict.fromkeys(remedies))
-            each = [RuleError(rule, got=name, remedy=remedy) for name, remedy in self.problems]
-            raise RuleError(rule, got=listed(list(names)), remedy=remedy).of(each)
+            errors = [RuleError(rule, got=name, remedy=remedy) for name, remedy in self.problems]
+            raise RuleError(rule, got=listed(list(names)), remedy=remedy).of(errors)
 
     def finish(self) -> None:
         """Check and compile the graph."""
@@ -166,7 +168,7 @@ class GraphEditor:
         """Return a name that no module of the graph has."""
         names = dict(self.graph.named_modules())
         tried = (f"{name}_{number}" if number else name for number in range(len(names) + 2))
-        return next(each for each in tried if each not in names)
+        return next(candidate for candidate in tried if candidate not in names)
 
     def _forget_parameters(self) -> None:
         """Remove the tensors between the modules that nothing reads any more, such as a class token."""
@@ -194,7 +196,7 @@ def shape_of(node: fx.Node) -> tuple[int, ...]:
 
 
 def values_of(node: fx.Node) -> list[fx.Node]:
-    """Return the nodes that a node reads and that are no constants, each once."""
+    """Return the nodes, other than constants, that a node reads, each once."""
     return [source for source in node.all_input_nodes if "constant" not in source.meta]
 
 

@@ -1,4 +1,4 @@
-"""What runs exactly as it is (he.nonlinear=exact), however it is written: activations, gates, max pools as modules."""
+"""Activations, gates and max pools that run exactly (he.nonlinear=exact), however they are written, as modules."""
 
 from collections.abc import Iterator
 from math import inf, log, prod
@@ -16,31 +16,31 @@ from privcirnet.passes.surgery.pools import side_of, window_of
 
 _KNOWN = f"{', '.join(kind.__name__ for kind in FUNCTIONS)}, PReLU, and max pools"
 _FAR = 2.0**20
-"""Where an activation is what it is far from zero."""
+"""Argument at which an activation has its values far from zero."""
 
 
 def keep(edit: GraphEditor, node: fx.Node) -> None:
-    """Let the module that computes what a node does take its place, or note that there is none."""
+    """Replace a node by the module that computes the same, or note that there is none."""
     shape = shape_of(source_of(node))
     values = torch.linspace(-9.1, 7.3, prod(shape)).to(edit.like)  # few of them, yet no two functions agree on all
     values = values[torch.randperm(len(values), generator=torch.Generator().manual_seed(0))].reshape(shape)
-    wanted = edit.compute(node, values.clone())
-    if (found := next((form for form in _forms(edit, node) if _alike(form(values), wanted)), None)) is not None:
-        if type(edit.module(node)) is not type(found) or edit.calls(node.target) > 1:  # each has a name
-            edit.replace(node, found, "")
-    elif slopes := _slopes(edit, node, values, wanted):
+    expected = edit.compute(node, values.clone())
+    if (matching := next((form for form in _forms(edit, node) if _alike(form(values), expected)), None)) is not None:
+        if type(edit.module(node)) is not type(matching) or edit.calls(node.target) > 1:  # each has a name
+            edit.replace(node, matching, "")
+    elif slopes := _slopes(edit, node, values, expected):
         _sloped(edit, node, *slopes)
     else:
         edit.cannot(node, f"replace it by polynomial_, or use one of {_KNOWN}")
 
 
-def _slopes(edit: GraphEditor, node: fx.Node, values: Tensor, wanted: Tensor) -> tuple[Tensor, ...]:
-    """Return each channel's slope of negative values if a node is a ReLU that has such, as a PReLU; else nothing."""
-    if wanted.shape != values.shape or channels_last(edit, node):
+def _slopes(edit: GraphEditor, node: fx.Node, values: Tensor, expected: Tensor) -> tuple[Tensor, ...]:
+    """Return each channel's slope of negative values if a node is a ReLU with slopes, such as a PReLU; else nothing."""
+    if expected.shape != values.shape or channels_last(edit, node):
         return ()
     slopes = -edit.compute(node, torch.full_like(values, -1.0)).movedim(1, 0).flatten(1)[:, 0]
     places = slopes.view(-1, *[1] * (values.ndim - 2))
-    return (slopes,) if _alike(values.clamp(min=0) + places * values.clamp(max=0), wanted) else ()
+    return (slopes,) if _alike(values.clamp(min=0) + places * values.clamp(max=0), expected) else ()
 
 
 def _sloped(edit: GraphEditor, node: fx.Node, slopes: Tensor) -> None:
@@ -66,24 +66,24 @@ def _at(edit: GraphEditor, node: fx.Node, value: float) -> float:
     return edit.compute(node, like).flatten()[0].item()
 
 
-def _with_numbers(at_minus_one: float, at_zero: float, least: float, most: float) -> Iterator[nn.Module]:
-    """Yield the activations with numbers of their own that have these values at -1, 0 and far from it."""
+def _with_numbers(at_minus_one: float, at_zero: float, low: float, high: float) -> Iterator[nn.Module]:
+    """Yield the parametrized activations that have these values at -1, at 0 and far from it."""
     yield nn.LeakyReLU(-at_minus_one)
-    if -_FAR < least < 0:
-        yield nn.ELU(-least)
-        yield nn.CELU(-least)
+    if -_FAR < low < 0:
+        yield nn.ELU(-low)
+        yield nn.CELU(-low)
     if at_zero > 0:
         yield nn.Softplus(log(2) / at_zero)
-    if least < most:
-        yield nn.Hardtanh(-inf if least == -_FAR else least, inf if most == _FAR else most)
+    if low < high:
+        yield nn.Hardtanh(-inf if low == -_FAR else low, inf if high == _FAR else high)
 
 
-def _alike(found: Tensor, wanted: Tensor) -> bool:
-    return found.shape == wanted.shape and torch.allclose(found, wanted, atol=1e-6)
+def _alike(computed: Tensor, expected: Tensor) -> bool:
+    return computed.shape == expected.shape and torch.allclose(computed, expected, atol=1e-6)
 
 
 def _forms(edit: GraphEditor, node: fx.Node) -> Iterator[nn.Module]:
-    """Yield what a node may be: activations and gates, or max pools that give its shape."""
+    """Yield the modules that a node may be: activations and gates, or max pools that give its shape."""
     before, after = shape_of(source_of(node)), shape_of(node)
     if kind_of(edit.graph, node) != "maximum":
         yield from (kind() for kind in FUNCTIONS)
@@ -94,7 +94,7 @@ def _forms(edit: GraphEditor, node: fx.Node) -> Iterator[nn.Module]:
         return
     if isinstance(module := edit.module(node), nn.MaxPool2d):
         yield nn.MaxPool2d(module.kernel_size, module.stride, module.padding, ceil_mode=module.ceil_mode)
-    elif isinstance(given := window_of(edit.graph, node), nn.MaxPool2d):
-        yield nn.MaxPool2d(given.kernel_size, given.stride, given.padding, ceil_mode=given.ceil_mode)
+    elif isinstance(window := window_of(edit.graph, node), nn.MaxPool2d):
+        yield nn.MaxPool2d(window.kernel_size, window.stride, window.padding, ceil_mode=window.ceil_mode)
     if side := side_of(before, after):
         yield nn.MaxPool2d(side if side[0] != side[1] else side[0])

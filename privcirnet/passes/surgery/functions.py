@@ -19,7 +19,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "rms_norm": ("input", "normalized_shape", "weight", "eps"),
     "group_norm": ("input", "num_groups", "weight", "bias", "eps"),
 }
-"""Name of a function -> those of its arguments."""
+"""Name of a function -> names of its arguments."""
 
 
 def as_modules(edit: GraphEditor, node: fx.Node) -> list[fx.Node]:
@@ -28,12 +28,14 @@ def as_modules(edit: GraphEditor, node: fx.Node) -> list[fx.Node]:
     Returns:
         The module's node, if there is one, which is left to replace.
     """
-    given: dict[str, Any] = dict(zip(_NAMES[named(edit.graph, node)], node.args, strict=False)) | node.kwargs
-    source = given.pop("input", None)
+    arguments: dict[str, Any] = dict(zip(_NAMES[named(edit.graph, node)], node.args, strict=False)) | node.kwargs
+    source = arguments.pop("input", None)
     module = None
     if isinstance(source, fx.Node) and values_of(node) == [source]:
-        given = {key: map_arg(value, lambda each: each.meta["constant"]) for key, value in given.items()}
-        module = _module(named(edit.graph, node), given, shape_of(source))
+        arguments = {
+            key: map_arg(value, lambda constant: constant.meta["constant"]) for key, value in arguments.items()
+        }
+        module = _module(named(edit.graph, node), arguments, shape_of(source))
     if module is None:
         edit.cannot(node, "let layers and norms have weights that depend on no image")
         return []
@@ -48,8 +50,8 @@ def gated(edit: GraphEditor, node: fx.Node) -> list[fx.Node]:
     """
     source, module = source_of(node), edit.module(node)
     shape = shape_of(source)
-    given = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", -1)
-    dim = module.dim if isinstance(module, nn.GLU) else given
+    argument = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", -1)
+    dim = module.dim if isinstance(module, nn.GLU) else argument
     assert isinstance(dim, int)
     after, half = shape_of(node), shape[dim] // 2
     values, gates = (call(edit, node, torch.narrow, (source, dim, first, half), after) for first in (0, half))
@@ -59,33 +61,35 @@ def gated(edit: GraphEditor, node: fx.Node) -> list[fx.Node]:
     return [gate, product]
 
 
-def _module(name: str, given: dict[str, Any], shape: tuple[int, ...]) -> nn.Module | None:
+def _module(name: str, arguments: dict[str, Any], shape: tuple[int, ...]) -> nn.Module | None:
     """Return the module of a function with constants; None if it is none."""
-    weight, bias = given.pop("weight", None), given.pop("bias", None)
+    weight, bias = arguments.pop("weight", None), arguments.pop("bias", None)
     tensors = {"weight": weight, "bias": bias}
     match name:
         case "matmul":
-            tensors["weight"] = given["other"].T if given["other"].ndim == 2 else None
-            module: nn.Module | None = nn.Linear(*given["other"].shape) if given["other"].ndim == 2 else None
+            tensors["weight"] = arguments["other"].T if arguments["other"].ndim == 2 else None
+            module: nn.Module | None = nn.Linear(*arguments["other"].shape) if arguments["other"].ndim == 2 else None
         case "linear":
             module = nn.Linear(weight.shape[1], weight.shape[0])
         case "conv2d":
-            groups = given.get("groups", 1)
-            module = nn.Conv2d(weight.shape[1] * groups, weight.shape[0], tuple(weight.shape[2:]), **given)
-        case "batch_norm" if not given.pop("training", False) and given["running_mean"] is not None:
+            groups = arguments.get("groups", 1)
+            module = nn.Conv2d(weight.shape[1] * groups, weight.shape[0], tuple(weight.shape[2:]), **arguments)
+        case "batch_norm" if not arguments.pop("training", False) and arguments["running_mean"] is not None:
             kind = nn.BatchNorm2d if len(shape) == 4 else nn.BatchNorm1d
-            module = kind(shape[1], eps=given.get("eps", 1e-5))
-            module.running_mean, module.running_var = (given[key].detach() for key in ("running_mean", "running_var"))
+            module = kind(shape[1], eps=arguments.get("eps", 1e-5))
+            module.running_mean, module.running_var = (
+                arguments[key].detach() for key in ("running_mean", "running_var")
+            )
         case "layer_norm":
-            module = nn.LayerNorm(given.pop("normalized_shape"), **given)
+            module = nn.LayerNorm(arguments.pop("normalized_shape"), **arguments)
         case "rms_norm":
-            module = nn.RMSNorm(given.pop("normalized_shape"), **given)
+            module = nn.RMSNorm(arguments.pop("normalized_shape"), **arguments)
         case "group_norm":
-            module = nn.GroupNorm(given.pop("num_groups"), shape[1], **given)
+            module = nn.GroupNorm(arguments.pop("num_groups"), shape[1], **arguments)
         case _:
             return None
     for key, value in tensors.items() if module else ():
-        held = None if value is None else nn.Parameter(value.detach().clone(), requires_grad=value.requires_grad)
-        if hasattr(module, key) or held is not None:
-            setattr(module, key, held)
+        parameter = None if value is None else nn.Parameter(value.detach().clone(), requires_grad=value.requires_grad)
+        if hasattr(module, key) or parameter is not None:
+            setattr(module, key, parameter)
     return module

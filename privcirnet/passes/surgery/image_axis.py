@@ -1,4 +1,4 @@
-"""Values whose images are not their first axis, as tokens (T, N, C) of torch's transformers, get it first."""
+"""Reordering of axes: images become the first axis of all values, as of tokens (T, N, C) of torch's transformers."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from privcirnet.passes.surgery.edit import GraphEditor, shape_of
 from privcirnet.passes.surgery.moves import move_behind
 
 _ALIKE = ("activation", "gate", "sum", "difference", "product", "numbers", "square")
-"""Kinds that work value by value."""
+"""Kinds of operations that work value by value."""
 
 
 def put_images_first(edit: GraphEditor) -> None:
@@ -77,22 +77,22 @@ def _give_first(node: fx.Node, axis: int) -> fx.Node:
 
 def _average(node: fx.Node, axis: int) -> fx.Node | None:
     """Let a mean over axes other than that of images read images first."""
-    source, *given = (*node.args, *node.kwargs.values())
-    named = dict(zip(("dim", "keepdim"), given, strict=False)) | dict(node.kwargs)
+    source, *options = (*node.args, *node.kwargs.values())
+    named = dict(zip(("dim", "keepdim"), options, strict=False)) | dict(node.kwargs)
     rank, dims = len(shape_of(node.all_input_nodes[0])), named.get("dim")
-    axes = {each % rank for each in ([dims] if isinstance(dims, int) else dims or ())}
+    axes = {dim % rank for dim in ([dims] if isinstance(dims, int) else dims or ())}
     if not isinstance(source, fx.Node) or not axes or axis in axes:
         return None
-    order = [axis, *(each for each in range(rank) if each != axis)]
+    order = [axis, *(dim for dim in range(rank) if dim != axis)]
     _read_first(node, source, axis)
     keep = bool(named.get("keepdim", False))
-    node.args, node.kwargs = (node.args[0], sorted(order.index(each) for each in axes), keep), {}
-    at = axis if keep else axis - sum(each < axis for each in axes)
+    node.args, node.kwargs = (node.args[0], sorted(order.index(dim) for dim in axes), keep), {}
+    at = axis if keep else axis - sum(dim < axis for dim in axes)
     return _give_first(node, at) if at else node
 
 
 def _numbers(shape: tuple[int, ...], axis: int) -> Tensor:
-    """Return the number of the image that each value is of."""
+    """Return the number of each value's image."""
     numbers = torch.arange(float(shape[axis]))
     return numbers.view(-1, *[1] * (len(shape) - axis - 1)).expand(shape)
 
@@ -107,7 +107,7 @@ def _axis(numbers: Any) -> int | None:
 
 
 def _moved(edit: GraphEditor, node: fx.Node, numbers: Any) -> Any:
-    """Return which images values are of in new places."""
+    """Return the numbers of the images of values in their new places."""
     try:
         return None if numbers is None else edit.compute(node, numbers)
     except Exception:  # settle_moves names a move that fits no values of an image

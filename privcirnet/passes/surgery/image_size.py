@@ -1,4 +1,4 @@
-"""Which image size a network would take, where the given one does not fit its forward or its pools."""
+"""Search for an image size that a network takes where the present one does not fit its forward or its pools."""
 
 import copy
 from collections.abc import Iterator
@@ -13,16 +13,16 @@ from privcirnet.passes.surgery.pools import side_of, window_of
 
 _USUAL = (32, 48, 64, 96, 128, 160, 192, 224, 256, 288, 299, 320, 384)
 _NEAR = 16
-"""Sides above the given one that are tried, too: pools that round up want odd ones."""
+"""Number of sides above the present one that are tried, too: pools that round up want odd ones."""
 
 
 def other_size(model: nn.Module, images: Tensor) -> str:
-    """Return as a remedy which size would do, a larger one if there is one. Only shapes are computed.
+    """Return, as a remedy, a size that would do, a larger one if there is one. Only shapes are computed.
 
     Sizes in proportion are tried first, then squares.
 
     Args:
-        images: of a size that does not, (N, C, H, W).
+        images: images of a size that does not, (N, C, H, W).
 
     Returns:
         "" if the network runs at no other size.
@@ -46,11 +46,11 @@ def _sizes(height: int, width: int) -> Iterator[tuple[int, int]]:
     yield from ((side, side) for side in _sides(width))
 
 
-def _sides(given: int) -> Iterator[int]:
-    yield from (side for side in _USUAL if given < side <= 2 * given)
-    yield from range(given + 1, given + 1 + _NEAR)
-    yield from (side for side in _USUAL if side > 2 * given)
-    yield from (side for side in reversed(_USUAL) if side < given)
+def _sides(current: int) -> Iterator[int]:
+    yield from (side for side in _USUAL if current < side <= 2 * current)
+    yield from range(current + 1, current + 1 + _NEAR)
+    yield from (side for side in _USUAL if side > 2 * current)
+    yield from (side for side in reversed(_USUAL) if side < current)
 
 
 def _fits(model: nn.Module, channels: int, size: tuple[int, int]) -> bool | None:
@@ -64,5 +64,5 @@ def _fits(model: nn.Module, channels: int, size: tuple[int, int]) -> bool | None
 
 
 def _divides(node: fx.Node) -> bool:
-    before, after = (each.meta.get("shape") or () for each in (node.all_input_nodes[0], node))
+    before, after = (value.meta.get("shape") or () for value in (node.all_input_nodes[0], node))
     return len(before) != 4 or len(after) not in (2, 4) or side_of(before, after) is not None

@@ -1,6 +1,6 @@
-"""Where a value's channels are: first, as in a map (N, C, H, W), or last, as in tokens (N, ..., C) and vectors (N, C).
+"""Layout of values: channels first, as in a map (N, C, H, W), or last, as in tokens (N, ..., C) and vectors (N, C).
 
-A layer says it of what it reads and gives; between layers it passes on through whatever works value by value.
+A layer defines the layout of its input and output; between layers, operations that work value by value keep it.
 """
 
 from torch import fx, nn
@@ -23,37 +23,37 @@ def channels_last(edit: GraphEditor, node: fx.Node) -> bool:
     return _found(edit, node, set()) or False
 
 
-def _found(edit: GraphEditor, node: fx.Node, asked: set[fx.Node]) -> bool | None:
-    """Return whether they are, None if none of those that are not ``asked`` yet says it."""
+def _found(edit: GraphEditor, node: fx.Node, visited: set[fx.Node]) -> bool | None:
+    """Return whether channels are last, None if no node outside of ``visited`` defines it."""
     if len(shape_of(node)) < 4:
         return True
-    said = _said_by(edit, node)
-    if said is not None or node in asked:
-        return said
-    asked.add(node)
+    is_last = _said_by(edit, node)
+    if is_last is not None or node in visited:
+        return is_last
+    visited.add(node)
     sources = [] if kind_of(edit.graph, node) == "move" else node.all_input_nodes
     for source in sources:
         if kind_of(edit.graph, source) != "move" and "constant" not in source.meta:
-            return _found(edit, source, asked)
-    return _read_as_last(edit, node, asked)
+            return _found(edit, source, visited)
+    return _read_as_last(edit, node, visited)
 
 
-def _read_as_last(edit: GraphEditor, node: fx.Node, asked: set[fx.Node]) -> bool | None:
-    """What those that read a value take it for."""
+def _read_as_last(edit: GraphEditor, node: fx.Node, visited: set[fx.Node]) -> bool | None:
+    """Return whether the readers of a value have its channels last; None if they do not define it."""
     for user in node.users:
         if isinstance(edit.module(user), Rearrange):  # which says what it gives
             continue
-        said = _said_by(edit, user)
-        if said is None and kind_of(edit.graph, user) != "move":
-            others = [s for s in user.all_input_nodes if s is not node and kind_of(edit.graph, s) not in ("move", "")]
-            said = _found(edit, others[0], asked) if others else _read_as_last(edit, user, asked)
-        if said is not None:
-            return said
+        is_last = _said_by(edit, user)
+        if is_last is None and kind_of(edit.graph, user) != "move":
+            siblings = [s for s in user.all_input_nodes if s is not node and kind_of(edit.graph, s) not in ("move", "")]
+            is_last = _found(edit, siblings[0], visited) if siblings else _read_as_last(edit, user, visited)
+        if is_last is not None:
+            return is_last
     return None
 
 
 def _said_by(edit: GraphEditor, node: fx.Node) -> bool | None:
-    """Whether an operation has its channels last, None if it works on any layout."""
+    """Return whether an operation has its channels last, None if it works on any layout."""
     module = edit.module(node)
     if isinstance(module, nn.LayerNorm | nn.RMSNorm):
         return not type(module).__name__.endswith("2d")

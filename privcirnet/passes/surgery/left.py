@@ -1,4 +1,4 @@
-"""What surgery would have replaced, named where a later step fails without it."""
+"""Operations that surgery would have replaced, named where a later step fails on them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,22 +14,22 @@ _KINDS = ("activation", "maximum", "gate", "layer norm")
 
 @contextmanager
 def name_unsupported(graph: fx.GraphModule) -> Iterator[None]:
-    """Blame what is no polynomial in a network if a rule stops what is done with it.
+    """Name the operations of a network that are no polynomials if a step on it breaks a rule.
 
     Yields:
         Nothing.
 
     Raises:
-        RuleError: what is done raised it; it names what is left to replace, if there is something.
+        RuleError: from the step; it names the operations left to replace, if there are any.
     """
     try:
         yield
     except RuleError as error:
         nodes = (node for node in graph.graph.nodes if kind_of(graph, node) in _KINDS)
-        left = [f"{path_of(node)} ({named(graph, node)})" for node in nodes]
-        if not left:
+        remaining = [f"{path_of(node)} ({named(graph, node)})" for node in nodes]
+        if not remaining:
             raise
         first = "run train.py recipe=replace activation=aespa first, and give it as recipe.init"
         remedy = f"{first}; activation=own keeps what he.nonlinear=exact runs"
         rule = "a network must have polynomial operations before it is quantized"
-        raise RuleError(rule, got=f"{listed(left)}: {error.rule}", remedy=remedy) from error
+        raise RuleError(rule, got=f"{listed(remaining)}: {error.rule}", remedy=remedy) from error

@@ -1,4 +1,4 @@
-"""Reshapes, permutations, slices: chains of them become one module that only moves values, or nothing."""
+"""Moves of values: chains of reshapes, permutations and slices become one module, or nothing."""
 
 from functools import partial
 from math import prod
@@ -27,40 +27,40 @@ def settle_moves(edit: GraphEditor) -> None:
         if not readers or not shape_of(node):
             continue
         with edit.visiting(node):
-            made = _made(edit, node)
-            for reader in readers if made else ():
-                reader.replace_input_with(node, made)
+            move = _made(edit, node)
+            for reader in readers if move else ():
+                reader.replace_input_with(node, move)
     edit.graph.graph.eliminate_dead_code()
 
 
-def move_behind(node: fx.Node, target: Any, *given: Any) -> fx.Node:
+def move_behind(node: fx.Node, target: Any, *arguments: Any) -> fx.Node:
     """Return the node of a move behind another node.
 
     Args:
         target: a method's name, or a function.
-        given: its arguments behind the value.
+        arguments: its arguments behind the value.
     """
     method = isinstance(target, str)
     with node.graph.inserting_after(node):
-        behind = node.graph.create_node("call_method" if method else "call_function", target, (node, *given))
+        behind = node.graph.create_node("call_method" if method else "call_function", target, (node, *arguments))
     empty = torch.empty(shape_of(node), device="meta")
-    behind.meta["shape"] = tuple((getattr(empty, target) if method else partial(target, empty))(*given).shape)
+    behind.meta["shape"] = tuple((getattr(empty, target) if method else partial(target, empty))(*arguments).shape)
     return behind
 
 
 def _made(edit: GraphEditor, node: fx.Node) -> fx.Node | None:  # noqa: PLR0911
-    """Return the node of a module that does what a chain of moves does, which ends here."""
+    """Return the node of one module for the chain of moves that ends at a node."""
     chain = [node]
     while kind_of(edit.graph, chain[0].all_input_nodes[0]) == "move":
         chain.insert(0, chain[0].all_input_nodes[0])
     source = chain[0].all_input_nodes[0]
-    if any(len(each.all_input_nodes) != 1 for each in chain):
+    if any(len(step.all_input_nodes) != 1 for step in chain):
         edit.cannot(node, "move one value at a time")
         return None
 
     def moved(values: Tensor) -> Tensor:
-        for each in chain:  # a copy (`contiguous`) between two moves is gone, and a view needs it
-            values = edit.compute(each, values.contiguous() if isinstance(values, Tensor) else values)
+        for step in chain:  # a copy (`contiguous`) between two moves is gone, and a view needs it
+            values = edit.compute(step, values.contiguous() if isinstance(values, Tensor) else values)
         return values
 
     try:
@@ -81,12 +81,12 @@ def _made(edit: GraphEditor, node: fx.Node) -> fx.Node | None:  # noqa: PLR0911
     flat = flat and move.grid.sizes in (move.after, ())
     if flat and chain == [node] and type(edit.module(node)) is nn.Flatten:
         return node
-    made = edit.insert(node, edit.free(node.name), nn.Flatten() if flat else move, (source,))
-    made.meta["shape"] = shape_of(node)
-    return made
+    call = edit.insert(node, edit.free(node.name), nn.Flatten() if flat else move, (source,))
+    call.meta["shape"] = shape_of(node)
+    return call
 
 
 def _own_shape(edit: GraphEditor, node: fx.Node) -> tuple[int, ...]:
-    """A value's shape in the network as it is now, without the batch: a map's, or that of tokens or a vector."""
+    """Return a value's shape in the network as it is now, without the batch: a map's, or that of tokens or a vector."""
     shape = shape_of(node)[1:]
     return (prod(shape[:-1]), shape[-1]) if channels_last(edit, node) and len(shape) > 1 else shape

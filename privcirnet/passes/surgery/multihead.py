@@ -35,13 +35,13 @@ class Multihead(nn.Module):
         self.add_zero_attn = module.add_zero_attn
         self._qkv_same_embed_dim = module._qkv_same_embed_dim
         weight, bias = module.in_proj_weight, module.in_proj_bias
-        biases = [None] * 3 if bias is None else [nn.Parameter(each.detach().clone()) for each in bias.chunk(3)]
+        biases = [None] * 3 if bias is None else [nn.Parameter(part.detach().clone()) for part in bias.chunk(3)]
         if weight is None:
             weights = [module.q_proj_weight, module.k_proj_weight, module.v_proj_weight]
         else:
-            weights = [nn.Parameter(each.detach().clone()) for each in weight.chunk(3)]
+            weights = [nn.Parameter(part.detach().clone()) for part in weight.chunk(3)]
             self.qkv = _layer(weight, bias)
-        self.q, self.k, self.v = (_layer(*each) for each in zip(weights, biases, strict=True))
+        self.q, self.k, self.v = (_layer(*part) for part in zip(weights, biases, strict=True))
         self.bias_k, self.bias_v, self.out_proj = module.bias_k, module.bias_v, module.out_proj
         self.train(module.training)
 
@@ -59,19 +59,19 @@ class Multihead(nn.Module):
         """Return the result and the weights, as nn.MultiheadAttention does.
 
         Args:
-            is_causal: says of ``attn_mask`` that it is causal.
+            is_causal: whether ``attn_mask`` is causal; not used.
         """
-        if any(len(each.shape) != 3 for each in (query, key, value)):
+        if any(len(tensor.shape) != 3 for tensor in (query, key, value)):
             got, remedy = f"values of {len(query.shape)} axes", "give it values (N, T, C)"
             raise RuleError(_RULE, got=got, remedy=remedy)
         if query is key and key is value and self._qkv_same_embed_dim:
             parts = self.qkv(self._images_first(query)).chunk(3, -1)
         else:
-            given = (self._images_first(each) for each in (query, key, value))
-            parts = tuple(layer(each) for layer, each in zip((self.q, self.k, self.v), given, strict=True))
+            inputs = (self._images_first(tensor) for tensor in (query, key, value))
+            parts = tuple(layer(tensor) for layer, tensor in zip((self.q, self.k, self.v), inputs, strict=True))
         constants = _masks(attn_mask, key_padding_mask, parts[0])
         q, k, v, constants = self._with_more_keys(*parts, constants)
-        q, k, v = (each.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for each in (q, k, v))
+        q, k, v = (tensor.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for tensor in (q, k, v))
         weights: Tensor | None = None
         if need_weights:
             scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
@@ -89,7 +89,7 @@ class Multihead(nn.Module):
     def _with_more_keys(
         self, q: Tensor, k: Tensor, v: Tensor, constants: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Put the keys that a module has besides in front; their order does not matter."""
+        """Put the additional keys of a module in front; their order does not matter."""
         more = [(self.bias_k, self.bias_v)] if self.bias_k is not None else []
         if self.add_zero_attn:
             zeros = self.out_proj.weight.new_zeros(1, 1, k.shape[-1])
@@ -110,7 +110,7 @@ def _layer(weight: nn.Parameter, bias: nn.Parameter | None) -> nn.Linear:
 
 
 def _masks(mask: Tensor | None, padding: Tensor | None, like: Tensor) -> Tensor | None:
-    """Return what masks add to scores (N, h, T, K); None without any."""
+    """Return the sum that masks add to scores (N, h, T, K); None without any."""
     added: list[Tensor] = []
     if mask is not None:
         pairs = _added(mask, like)
@@ -121,7 +121,7 @@ def _masks(mask: Tensor | None, padding: Tensor | None, like: Tensor) -> Tensor 
 
 
 def _added(mask: Tensor, like: Tensor) -> Tensor:
-    """Return what a mask adds to scores: a Boolean one minus infinity where it is true."""
+    """Return the summand of a mask for scores: minus infinity where a Boolean one is true."""
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros(mask.shape, dtype=like.dtype, device=mask.device).masked_fill(mask, float("-inf"))
@@ -133,16 +133,18 @@ def multiheads_replaced(model: nn.Module, images: Tensor) -> Iterator[None]:
 
     Args:
         model: a network; changed in place.
-        images: some that it takes, to see what its attentions are called with.
+        images: some images that it takes, to record the arguments of its attentions.
 
     Yields:
         Nothing; the network is replaced meanwhile.
     """
-    modules = {name: each for name, each in model.named_modules() if name and isinstance(each, nn.MultiheadAttention)}
+    modules = {
+        name: module for name, module in model.named_modules() if name and isinstance(module, nn.MultiheadAttention)
+    }
     calls = _calls(model, modules, images) if modules else {}
     try:
-        for name, (given, options) in calls.items():
-            _check(modules[name], name, given, options)
+        for name, (arguments, options) in calls.items():
+            _check(modules[name], name, arguments, options)
             model.set_submodule(name, Multihead(modules[name]))
         yield
     except BaseException:
@@ -154,7 +156,7 @@ def multiheads_replaced(model: nn.Module, images: Tensor) -> Iterator[None]:
 def _calls(
     model: nn.Module, modules: dict[str, nn.MultiheadAttention], images: Tensor
 ) -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
-    """Return what each module is called with, of those that are called."""
+    """Return the arguments of each module that is called."""
     calls: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
     handles = [
         module.register_forward_pre_hook(
@@ -174,18 +176,18 @@ def _calls(
 
 
 @torch.no_grad()
-def _check(module: nn.MultiheadAttention, name: str, given: tuple[Any, ...], options: dict[str, Any]) -> None:
-    """Raise unless the linear layers compute what a module does of random values with random weights."""
+def _check(module: nn.MultiheadAttention, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Raise unless the linear layers agree with a module on random values with random weights."""
     original, random = copy.deepcopy(module).eval(), torch.Generator().manual_seed(0)
     for parameter in original.parameters():
         parameter.copy_(torch.randn(parameter.shape, generator=random) * 0.3)
     places = ("query", "key", "value")
-    values = dict(zip(places, given, strict=False)) | options
+    values = dict(zip(places, arguments, strict=False)) | options
     drawn = {id(values[name]): torch.randn(values[name].shape, generator=random).to(values[name]) for name in places}
     values |= {name: drawn[id(values[name])] for name in places}
     names = ("key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
-    others = dict(zip(names, given[3:], strict=False))
-    wanted, computed = original(**(values | others))[0], Multihead(original)(**(values | others))[0]
-    if not agree(computed, wanted):
+    masks = dict(zip(names, arguments[3:], strict=False))
+    expected, computed = original(**(values | masks))[0], Multihead(original)(**(values | masks))[0]
+    if not agree(computed, expected):
         rule, got = "an attention must compute what its module says", f"other values at {name!r}"
         raise RuleError(rule, got=got, remedy="leave each query a key that is not masked")

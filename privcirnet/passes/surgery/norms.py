@@ -18,11 +18,11 @@ from privcirnet.passes.surgery.edit import GraphEditor, path_of, shape_of, sourc
 from privcirnet.passes.surgery.layout import channels_last
 
 GATES = {"sigmoid": (1 / 4, 1 / 2), "hardsigmoid": (1 / 6, 1 / 2)}
-"""Slope and value at 0 of what squeezes a value into [0, 1]; by name in lower case."""
+"""Slope and value at 0 of functions into [0, 1]; by name in lower case."""
 
 
 def inside(norm: nn.Module) -> dict[str, nn.Module]:
-    """Return what a norm runs after itself, by name."""
+    """Return the modules that a norm runs after itself, by name."""
     return {name: child for name, child in norm.named_children() if not isinstance(child, nn.Identity)}
 
 
@@ -52,7 +52,7 @@ def split(edit: GraphEditor, node: fx.Node) -> list[fx.Node]:
 
 
 def put_behind_layer(edit: GraphEditor, node: fx.Node) -> None:
-    """Give a batch norm of maps that follows no convolution of its own one that does nothing."""
+    """Give a batch norm of maps that follows no convolution an identity convolution to fold into."""
     if isinstance(edit.module(node), nn.BatchNorm2d) and not place_of(edit.graph, node):
         edit.put_layer_before(node, node.all_input_nodes[0], "BatchNorm2d")
 
@@ -70,13 +70,13 @@ def layer_norm(edit: GraphEditor, node: fx.Node) -> None:
     channels = shape_of(node)[-1 if last else 1]
     batch = TokenBatchNorm(channels) if last else nn.BatchNorm2d(channels)
     _set(batch, norm.weight, None if isinstance(norm, nn.RMSNorm) else norm.bias)
-    made = edit.replace(node, batch, TRAIN)
+    call = edit.replace(node, batch, TRAIN)
     if not last:
-        put_behind_layer(edit, made)
+        put_behind_layer(edit, call)
 
 
 def keep_layer_norm(edit: GraphEditor, node: fx.Node) -> None:
-    """Let torch's own layer norm take the place of one over the channels, of a map's between two moves.
+    """Replace a layer norm over the channels by torch's own, with two moves around one of a map.
 
     Group norms stay as they are.
     """
@@ -89,9 +89,9 @@ def keep_layer_norm(edit: GraphEditor, node: fx.Node) -> None:
         plain.weight = norm.weight
         if isinstance(norm, nn.LayerNorm):
             plain.bias = norm.bias
-        made = edit.replace(node, plain, "")
+        call = edit.replace(node, plain, "")
         if not last:
-            _on_tokens(edit, made)
+            _on_tokens(edit, call)
 
 
 def _on_tokens(edit: GraphEditor, node: fx.Node) -> None:
@@ -108,8 +108,8 @@ def _over_channels(edit: GraphEditor, node: fx.Node) -> bool:
     norm, channels = edit.module(node), shape_of(node)[-1 if channels_last(edit, node) else 1]
     layer = isinstance(norm, nn.LayerNorm | nn.RMSNorm)
     over = norm.normalized_shape if isinstance(norm, nn.LayerNorm | nn.RMSNorm) else (channels,)
-    one = layer or (isinstance(norm, nn.GroupNorm) and norm.num_groups == 1)
-    if tuple(over) != (channels,) or not one:
+    one_group = layer or (isinstance(norm, nn.GroupNorm) and norm.num_groups == 1)
+    if tuple(over) != (channels,) or not one_group:
         edit.cannot(
             node, f"normalize over the channels{'' if edit.exact else ', or keep group norms, without polynomial_'}"
         )
@@ -147,13 +147,13 @@ def scale(edit: GraphEditor, node: fx.Node, factors: Tensor, shifts: Tensor, eff
     source = edit.value(source_of(node))
     if source is not None:
         _measure(batch, source.movedim(-1 if last else 1, 0).flatten(1))
-    made = edit.replace(node, batch, effect)
+    call = edit.replace(node, batch, effect)
     if not last:
-        put_behind_layer(edit, made)
+        put_behind_layer(edit, call)
 
 
 def put_unfoldable_behind_layers(edit: GraphEditor) -> None:
-    """Give what can be folded into no layer beside it a depthwise convolution of its own.
+    """Give norms and scales that fold into no layer beside them a depthwise convolution of their own.
 
     Batch norms of tokens and vectors work on a map of them then.
     """
@@ -205,7 +205,7 @@ def _put_on_a_map(edit: GraphEditor, node: fx.Node) -> None:
 
 
 def _put_layer_behind(edit: GraphEditor, node: fx.Node) -> None:
-    """Let what reads the tokens of an attention read them behind a depthwise convolution of a map of them."""
+    """Put a depthwise convolution, on a map of them, behind the tokens of an attention."""
     shape, path = shape_of(node), path_of(node)
     size = shape[2], shape[1], 1
     first = edit.append(node, edit.free(f"{path}_map"), Rearrange.to_map(*size))
@@ -216,7 +216,7 @@ def _put_layer_behind(edit: GraphEditor, node: fx.Node) -> None:
 
 
 def _measure(batch: _BatchNorm, values: Tensor) -> None:
-    """Give a batch norm the statistics of values that it reads, (C, ...); in evaluation it computes what it did."""
+    """Give a batch norm the statistics of its input, (C, ...); in evaluation it computes the same as before."""
     var, mean = torch.var_mean(values.detach().to(batch.weight), 1, correction=0)
     var = var.where(var > batch.eps, 1)  # of images that show nothing, as zeros
     with torch.no_grad():
@@ -227,10 +227,10 @@ def _measure(batch: _BatchNorm, values: Tensor) -> None:
 
 
 def _set(batch: _BatchNorm, weight: Tensor | None, bias: Tensor | None) -> None:
-    """Give a new batch norm scales and shifts; without statistics yet, it divides by nothing but what it adds."""
+    """Give a new batch norm scales and shifts; without statistics yet, its variance is its epsilon alone."""
     with torch.no_grad():
-        for own, given in ((batch.weight, weight), (batch.bias, bias)):
-            if given is not None:
-                own.copy_(given)
-            if isinstance(given, nn.Parameter):
-                own.requires_grad_(given.requires_grad)
+        for parameter, initial in ((batch.weight, weight), (batch.bias, bias)):
+            if initial is not None:
+                parameter.copy_(initial)
+            if isinstance(initial, nn.Parameter):
+                parameter.requires_grad_(initial.requires_grad)

@@ -1,12 +1,12 @@
-"""Padding with zeros becomes that of the convolutions behind it; with a map's own values, moves, which cost nothing.
+"""Padding: zeros become those of the convolutions behind; a map's own values become moves, which cost nothing.
 
-Zeros that others read than convolutions come from a depthwise convolution that does nothing else.
+Zeros that anything but convolutions reads come from a depthwise convolution that does nothing else.
 
 The rows of a padded map are those of the map in another order. That order is cut into runs with one step each. A
 :class:`Move` gives each run as channels, and a :class:`Concat` puts one after the other; then the columns likewise.
 An image gets a layer that does nothing before, as it is not in shares.
 
-A convolution with a forward of its own, as TensorFlow's SAME padding has it, is torch's if it computes what that does.
+A convolution with a forward of its own, as for TensorFlow's SAME padding, becomes torch's if both compute the same.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,13 +39,13 @@ def pad(edit: GraphEditor, node: fx.Node) -> None:
 
 
 def pad_before(edit: GraphEditor, node: fx.Node) -> None:
-    """Put what a convolution pads with, other than zeros, around the map that it reads."""
+    """Put the padding of a convolution, other than zeros, around the map that it reads."""
     conv = edit.module(node)
     assert isinstance(conv, nn.Conv2d)
     if zeros_around(conv):
         return
     around, mode = conv._reversed_padding_repeated_twice, conv.padding_mode
-    if sum(each.target == node.target for each in edit.graph.graph.nodes) > 1:
+    if sum(call.target == node.target for call in edit.graph.graph.nodes) > 1:
         edit.cannot(node, "give each use of a convolution with such padding its own module")
         return
     padded = _padded(edit, node, lambda x: F.pad(x, around, mode))
@@ -121,8 +121,8 @@ def _pad_with_zeros(edit: GraphEditor, node: fx.Node, zeros: Zeros) -> None:
 
 
 def _padded(edit: GraphEditor, node: fx.Node, function: Callable[[Tensor], Tensor]) -> fx.Node | None:
-    """Return what a function that pads makes of the map that a node reads; note why not, if that cannot be said."""
-    made, shape = node.all_input_nodes[0], shape_of(node.all_input_nodes[0])
+    """Return the padded map of a node's input, by a function that pads; note a problem where it cannot be expressed."""
+    current, shape = node.all_input_nodes[0], shape_of(node.all_input_nodes[0])
     if len(shape) != 4:
         edit.cannot(node, _REMEDY)
         return None
@@ -133,31 +133,31 @@ def _padded(edit: GraphEditor, node: fx.Node, function: Callable[[Tensor], Tenso
     if places.min() < 0 or not torch.equal(places, rows[:, None] * width + columns):
         edit.cannot(node, _REMEDY)
         return None
-    if made.op == "placeholder":
-        made = edit.put_layer_before(node, made, named(edit.graph, node))
+    if current.op == "placeholder":
+        current = edit.put_layer_before(node, current, named(edit.graph, node))
     for order in (rows, columns):
-        made = _ordered(edit, node, made, order)
-    return _insert(edit, node, Rearrange.like(_rotated, shape_of(made)[1:], channels_last=False), made)
+        current = _ordered(edit, node, current, order)
+    return _insert(edit, node, Rearrange.like(_rotated, shape_of(current)[1:], channels_last=False), current)
 
 
 def _ordered(edit: GraphEditor, node: fx.Node, source: fx.Node, order: Tensor) -> fx.Node:
     """Return (A, B, C) as (B, C, A), with the places of B in an order."""
     parts: list[fx.Node] = []
     for run in _runs(order.tolist()):
-        taken = torch.tensor(run)
+        places = torch.tensor(run)
         move = Rearrange.like(
-            lambda x, taken=taken: _rotated(x[:, :, taken]), shape_of(source)[1:], channels_last=False
+            lambda x, places=places: _rotated(x[:, :, places]), shape_of(source)[1:], channels_last=False
         )
         parts.append(_insert(edit, node, move, source))
     return parts[0] if len(parts) == 1 else _insert(edit, node, Concat(), *parts)
 
 
 def _insert(edit: GraphEditor, node: fx.Node, module: nn.Module, *inputs: fx.Node) -> fx.Node:
-    made = edit.insert(inputs[0], edit.free(f"{node.name}_{type(module).__name__.lower()}"), module, inputs)
-    first = [shape_of(each)[1] for each in inputs]
+    call = edit.insert(inputs[0], edit.free(f"{node.name}_{type(module).__name__.lower()}"), module, inputs)
+    first = [shape_of(source)[1] for source in inputs]
     after = module.after if isinstance(module, Rearrange) else (sum(first), *shape_of(inputs[0])[2:])
-    made.meta["shape"] = (shape_of(node)[0], *after)
-    return made
+    call.meta["shape"] = (shape_of(node)[0], *after)
+    return call
 
 
 def _rotated(x: Tensor) -> Tensor:

@@ -1,10 +1,10 @@
-"""A network of torch's operations becomes one of layers, batch norms, squares, averages and sums, in place.
+"""Conversion of a network of torch's operations, in place, to layers, batch norms, squares, averages and sums.
 
 The network is traced at one image size, and each operation is replaced by a module that encrypted inference knows.
 Layers and norms stay the same objects under their own names, so its state still loads.
 
 Average pools of a map take side x side values each, without overlap, so that their sums are sums of shares. A max pool
-becomes such an average. What depends on batch or image size in the forward is gone.
+becomes such an average. The result's forward no longer depends on batch or image size.
 """
 
 import copy
@@ -58,22 +58,22 @@ ACTIVATIONS = (*REPLACEMENTS, "own")
 def polynomial_(
     model: nn.Module, images: Tensor, activation: str | Mapping[str, str] = "aespa"
 ) -> tuple[Replacement, ...]:
-    r"""Replace everything in a network that is no polynomial, in place; nothing changes if that is not possible.
+    r"""Replace all operations of a network that are no polynomials, in place; without a form for all, nothing changes.
 
     Activations become AESPA or squares, softmax attention polynomial attention, layer norms batch norms, max pools
-    averages. What moves values only costs nothing. docs/networks.md has the whole list. The network becomes its own
+    averages. Mere moves of values cost nothing. docs/networks.md has the whole list. The network becomes its own
     torch.fx graph, for images of this size only; its layers stay the same objects under their names. Fine-tune it
     afterwards (``recipe=replace`` does). A network that keeps its activations needs none of this.
 
     Args:
         model: a network on images, with any weights.
-        images: some as the network reads them, (N, C, H, W) or (N, F). The network is made for their size, and what is
-            said to compute the same is compared on two of them.
+        images: some as the network reads them, (N, C, H, W) or (N, F). The network is made for their size, and
+            replacements that should compute the same are compared on two of them.
         activation: "aespa", "square" or "identity", which is none. By module name, as a search chooses them: all else
             stays.
 
     Returns:
-        What was replaced, in the order of the forward.
+        Replacements, in the order of the forward.
 
     Warns:
         UserWarning: more than a tenth of 16 or more images have another class than before, until it is trained.
@@ -93,13 +93,13 @@ def polynomial_(
     check_module(model)
     check_unquantized(model, "a network must get its polynomials before it is quantized")
     check_images(model, images)
-    shown = some_of(images)
+    sample = some_of(images)
     if isinstance(activation, Mapping):
-        exact = _edited(model, shown, {}, "own")
-        edit = _edited(exact.graph, shown, activation, "own")
+        exact = _edited(model, sample, {}, "own")
+        edit = _edited(exact.graph, sample, activation, "own")
         changes = *exact.changes, *edit.changes
     else:
-        edit = _edited(model, shown, {}, activation)
+        edit = _edited(model, sample, {}, activation)
         changes = tuple(edit.changes)
     edit.graph.meta.pop(FUSED, None)
     if any(change.effect == TRAIN for change in changes):
@@ -111,14 +111,14 @@ def polynomial_(
 
 
 def exact_graph(model: nn.Module, images: Tensor) -> tuple[fx.GraphModule, tuple[Replacement, ...]]:
-    """Return a network as a graph of modules that run exactly on encrypted images, and what was replaced for that.
+    """Return a network as a graph of modules that run exactly on encrypted images, and the replacements made.
 
     Args:
-        model: in evaluation mode; left as it was, but its modules are the graph's.
+        model: network in evaluation mode; left as it was, but its modules are the graph's.
         images: two of those that it reads, (2, C, H, W) or (2, F); the graph is made for their size.
 
     Raises:
-        RuleError: as of :func:`polynomial_`.
+        RuleError: see :func:`polynomial_`.
     """
     edit = _edited(model, images, {}, "own")
     return edit.graph, tuple(edit.changes)
@@ -128,28 +128,28 @@ def exact_copy(model: nn.Module, images: Tensor) -> fx.GraphModule:
     """Return a copy of a network whose operations are modules that run exactly, each once; it computes the same.
 
     Args:
-        model: left as it was.
-        images: as for :func:`polynomial_`.
+        model: network; left as it was.
+        images: see :func:`polynomial_`.
 
     Raises:
-        RuleError: as of :func:`polynomial_`.
+        RuleError: see :func:`polynomial_`.
     """
     check_module(model)
     check_images(model, images)
     return exact_graph(copy.deepcopy(model).eval(), some_of(images))[0]
 
 
-def _edited(model: nn.Module, images: Tensor, chosen: Mapping[str, str], others: str) -> GraphEditor:
-    """Return a network as a graph, whose activations become what is chosen by name, and all others ``others``."""
+def _edited(model: nn.Module, images: Tensor, activations: Mapping[str, str], default: str) -> GraphEditor:
+    """Return a network as a graph, whose activations become those chosen by name, and all others ``default``."""
     with understood("polynomial_"), multiheads_replaced(model, images), evaluating(model):
-        edit, refused = _edit(_traced(model, images), partial(other_size, model, images), exact=others == "own")
+        edit, refused = _edit(_traced(model, images), partial(other_size, model, images), exact=default == "own")
         edit.values, guard = check_traced(edit.graph, model, images), Guard(edit.graph, images)
         edit.noisy = guard.values
-        _check_chosen(edit, chosen)
+        _check_chosen(edit, activations)
         for node in list(edit.graph.graph.nodes):
             if node not in refused:
                 with edit.visiting(node):
-                    _visit(edit, node, chosen.get(path_of(node), others))
+                    _visit(edit, node, activations.get(path_of(node), default))
         settle_moves(edit)
         edit.check()
         join_parts(edit)
@@ -163,7 +163,7 @@ def _edited(model: nn.Module, images: Tensor, chosen: Mapping[str, str], others:
 
 
 def _edit(graph: fx.GraphModule, size: Callable[[], str], *, exact: bool) -> tuple[GraphEditor, set[fx.Node]]:
-    """Return a network whose attentions are modules and whose images are first, and softmaxes of other attentions."""
+    """Return a network with attentions as modules and images first, and the softmaxes outside of attentions."""
     first = GraphEditor(graph, size, exact=exact)
     refused = read_attentions(first)
     put_images_first(first)
@@ -173,7 +173,7 @@ def _edit(graph: fx.GraphModule, size: Callable[[], str], *, exact: bool) -> tup
 
 
 def _share_by_blocks(edit: GraphEditor) -> None:
-    """Share what is beside circulant layers by their blocks; report what is not new, because its values change."""
+    """Share norms and AESPA beside circulant layers by blocks; report the old ones, because their values change."""
     before = {name: type(module).__name__ for name, module in edit.graph.named_modules()}
     shared = share_by_blocks_(edit.graph)
     for node in edit.graph.graph.nodes:
@@ -197,7 +197,7 @@ def _traced(model: nn.Module, images: Tensor) -> fx.GraphModule:
 
 
 def _check_exact(edit: GraphEditor, guard: Guard) -> None:
-    """Raise unless each node computes what it did, but for the changes that say otherwise, which read what they did."""
+    """Raise unless each node computes the same as before; reported changes need only read the same as before."""
     original = edit.original | {returned(edit.graph).name: edit.returned}
     inexact = {name: edit.read.get(name) for name in edit.inexact}
     if first := guard.first_other(edit.graph, original, inexact):
@@ -207,23 +207,23 @@ def _check_exact(edit: GraphEditor, guard: Guard) -> None:
 
 def check_activation(activation: str | Mapping[str, str]) -> None:
     """Raise unless an activation is one that :func:`polynomial_` puts in place of others, or all of several are."""
-    for each in activation.values() if isinstance(activation, Mapping) else (activation,):
-        if each not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
+    for name in activation.values() if isinstance(activation, Mapping) else (activation,):
+        if name not in ACTIVATIONS:
+            supported = ", ".join(ACTIVATIONS)
             raise RuleError(
                 "the activation must be a polynomial, or the network's own",
-                got=repr(each),
-                remedy=f"use one of {known}",
+                got=repr(name),
+                remedy=f"use one of {supported}",
             )
 
 
-def _check_chosen(edit: GraphEditor, chosen: Mapping[str, str]) -> None:
+def _check_chosen(edit: GraphEditor, activations: Mapping[str, str]) -> None:
     """Raise unless each name is that of an activation that is a module of its own."""
     nodes = [node for node in edit.graph.graph.nodes if kind_of(edit.graph, node) == "activation"]
     calls = Counter(node.target for node in nodes if node.op == "call_module")
-    if wrong := [name for name in chosen if calls[name] != 1]:
-        known = ", ".join(str(name) for name, count in calls.items() if count == 1) or "none"
-        remedy = f"name some of {known}"
+    if wrong := [name for name in activations if calls[name] != 1]:
+        candidates = ", ".join(str(name) for name, count in calls.items() if count == 1) or "none"
+        remedy = f"name some of {candidates}"
         raise RuleError("an activation must be a module that runs once", got=listed(wrong), remedy=remedy)
 
 
@@ -245,8 +245,8 @@ def _visit(edit: GraphEditor, node: fx.Node, activation: str) -> None:
     if kind in ("kept", "layer", "move"):
         return
     if kind in _TAKEN_APART:
-        for made in _TAKEN_APART[kind](edit, node):
-            _visit(edit, made, activation)
+        for part in _TAKEN_APART[kind](edit, node):
+            _visit(edit, part, activation)
         return
     inside = norms.split(edit, node) if kind in ("norm", "layer norm") else []
     _replace(edit, node, kind, activation)
@@ -325,20 +325,20 @@ def _activation(edit: GraphEditor, node: fx.Node, activation: str) -> nn.Module:
 
 
 def _put_layers_before_activations(edit: GraphEditor) -> None:
-    """Give what scales and shifts of activations cannot be folded into a convolution of its own."""
+    """Give activations whose scales and shifts fold into no layer a convolution of their own."""
     for node in reversed(edit.graph.graph.nodes):
         if not isinstance(edit.module(node), Aespa2d):
             continue
         terms = summands(edit.graph, node)
-        alone = all(len(each.users) == 1 for each in (*terms.layers, *terms.between))
+        alone = all(len(source.users) == 1 for source in (*terms.layers, *terms.between))
         if terms.others or not terms.layers or not alone:
             edit.put_layer_before(node, node.all_input_nodes[0], "Aespa2d")
             continue
         for total in filter(is_sum, terms.between):
             for term in list(total.all_input_nodes):
                 square = _square_behind(edit, term)
-                known = {*terms.between, *readers(edit.graph, square)} if square else set[fx.Node]()
-                if square and not known.issuperset(uses(edit.graph, square)):
+                allowed = {*terms.between, *readers(edit.graph, square)} if square else set[fx.Node]()
+                if square and not allowed.issuperset(uses(edit.graph, square)):
                     edit.put_layer_before(total, term, "a summand")
 
 
@@ -350,10 +350,12 @@ def _square_behind(edit: GraphEditor, node: fx.Node) -> fx.Node | None:
 
 
 def _become_(model: nn.Module, graph: fx.GraphModule) -> None:
-    """Make a network the graph of itself, with its modes and what it says of itself."""
+    """Turn a network into its graph, with its modes and its plain attributes."""
     modes = {name: module.training and not is_frozen_norm(module) for name, module in model.named_modules()}
     for name, module in graph.named_modules():
         module.training = modes.get(name, model.training)
-    said = {name: value for name, value in vars(model).items() if not name.startswith("_")}  # as timm's pretrained_cfg
+    attributes = {
+        name: value for name, value in vars(model).items() if not name.startswith("_")
+    }  # as timm's pretrained_cfg
     model.__class__ = graph.__class__  # type: ignore[assignment]
-    model.__dict__ = said | graph.__dict__
+    model.__dict__ = attributes | graph.__dict__

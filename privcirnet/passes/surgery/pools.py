@@ -23,7 +23,7 @@ _KINDS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
     ),
     "max_pool2d": (nn.MaxPool2d, ("kernel_size", "stride", "padding", "dilation", "ceil_mode")),
 }
-"""Name of a function -> the module that does the same, and the names of its arguments behind the first."""
+"""Name of a function -> module that does the same, and names of its arguments behind the first."""
 
 
 def pool(edit: GraphEditor, node: fx.Node, average: bool) -> None:
@@ -38,8 +38,8 @@ def pool(edit: GraphEditor, node: fx.Node, average: bool) -> None:
     if len(before) == 3 and after in ((before[0], before[2]), (before[0], 1, before[2])) and average:
         _mean_of_tokens(edit, node)
         return
-    given = window_of(edit.graph, node)
-    if edit.module(node) is given and isinstance(given, nn.AvgPool2d) and divisor_of(given):
+    window = window_of(edit.graph, node)
+    if edit.module(node) is window and isinstance(window, nn.AvgPool2d) and divisor_of(window):
         return
     if len(before) != 4 or len(after) not in (2, 4) or before[:2] != after[:2]:
         edit.cannot(node, _OF_MAPS)
@@ -53,12 +53,12 @@ def pool(edit: GraphEditor, node: fx.Node, average: bool) -> None:
         edit.cannot(node, _OF_MAPS)
     elif side and side != (1, 1) and not average:
         _averaged(edit, node, side, TRAIN)
-    elif given is None:
+    elif window is None:
         edit.cannot(node, f"pools must divide their maps: {edit.other_size() or _OVERLAP}")
-    elif isinstance(given, nn.MaxPool2d) and divisor_of(given):
-        edit.replace(node, average_of(pair(given.kernel_size)), TRAIN)
+    elif isinstance(window, nn.MaxPool2d) and divisor_of(window):
+        edit.replace(node, average_of(pair(window.kernel_size)), TRAIN)
     else:
-        _convolve(edit, node, given, average)
+        _convolve(edit, node, window, average)
 
 
 def window_of(graph: fx.GraphModule, node: fx.Node) -> nn.AvgPool2d | nn.MaxPool2d | None:
@@ -69,17 +69,17 @@ def window_of(graph: fx.GraphModule, node: fx.Node) -> nn.AvgPool2d | nn.MaxPool
     if (name := named(graph, node)) not in _KINDS:
         return None
     kind, names = _KINDS[name]
-    given: dict[str, Any] = {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
-    known = {name: value for name, value in given.items() if name in names and value is not None}
-    return kind(**known)  # type: ignore[return-value]
+    arguments: dict[str, Any] = {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
+    options = {name: value for name, value in arguments.items() if name in names and value is not None}
+    return kind(**options)  # type: ignore[return-value]
 
 
 def side_of(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, int] | None:
     """Return rows and columns of windows side by side that give a map of this size; None if there are none.
 
     Args:
-        before: (N, C, H, W) of the map.
-        after: of the result, (N, C, H, W), or (N, C) for a mean.
+        before: shape (N, C, H, W) of the map.
+        after: shape of the result, (N, C, H, W), or (N, C) for a mean.
     """
     height, width = after[2:] if len(after) == 4 else (1, 1)
     rows, columns = before[2] // height, before[3] // width
@@ -88,35 +88,35 @@ def side_of(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, int] 
 
 def _averaged(edit: GraphEditor, node: fx.Node, side: tuple[int, int], effect: str) -> None:
     """Let an average take a node's place, and flatten it if the node gave a vector."""
-    after, made = shape_of(node), edit.replace(node, average_of(side), effect)
+    after, call = shape_of(node), edit.replace(node, average_of(side), effect)
     if len(after) == 2:
-        edit.append(made, edit.free(f"{path_of(made)}_flatten"), nn.Flatten())
-        made.meta["shape"] = (*after, 1, 1)
+        edit.append(call, edit.free(f"{path_of(call)}_flatten"), nn.Flatten())
+        call.meta["shape"] = (*after, 1, 1)
 
 
-def _convolve(edit: GraphEditor, node: fx.Node, given: nn.AvgPool2d | nn.MaxPool2d, average: bool) -> None:
+def _convolve(edit: GraphEditor, node: fx.Node, window: nn.AvgPool2d | nn.MaxPool2d, average: bool) -> None:
     """Let a convolution with constant weights take a pool's place.
 
     Where windows reach over the edges, an average may divide by fewer: a second layer then scales each place.
     """
     before, after = shape_of(node.all_input_nodes[0]), shape_of(node)
-    layer = _sums(given, before, after).to(edit.like)
+    layer = _sums(window, before, after).to(edit.like)
     ones = torch.ones(before).to(edit.like)
     factors = (edit.compute(node, ones) / layer(ones))[0, 0].detach()
     alike = torch.allclose(factors, torch.ones_like(factors))
-    made = edit.replace(node, layer, TRAIN if not average else ONE_MORE if alike else TWO_MORE)
+    call = edit.replace(node, layer, TRAIN if not average else ONE_MORE if alike else TWO_MORE)
     if average and not alike:
-        _scale_places(edit, made, factors)
-    make_square(edit, made)
+        _scale_places(edit, call, factors)
+    make_square(edit, call)
 
 
-def _sums(given: nn.AvgPool2d | nn.MaxPool2d, before: tuple[int, ...], after: tuple[int, ...]) -> nn.Conv2d:
+def _sums(window: nn.AvgPool2d | nn.MaxPool2d, before: tuple[int, ...], after: tuple[int, ...]) -> nn.Conv2d:
     """Return the convolution that averages over the windows of a pool, with zeros outside of the map."""
-    dilation = given.dilation if isinstance(given, nn.MaxPool2d) else 1
-    channels, kernel, padding = before[1], pair(given.kernel_size), pair(given.padding)
-    layer = nn.Conv2d(channels, channels, kernel, given.stride, dilation=dilation, groups=channels, bias=False)
+    dilation = window.dilation if isinstance(window, nn.MaxPool2d) else 1
+    channels, kernel, padding = before[1], pair(window.kernel_size), pair(window.padding)
+    layer = nn.Conv2d(channels, channels, kernel, window.stride, dilation=dilation, groups=channels, bias=False)
     layer.requires_grad_(False)
-    divisor = getattr(given, "divisor_override", None) or kernel[0] * kernel[1]
+    divisor = getattr(window, "divisor_override", None) or kernel[0] * kernel[1]
     nn.init.constant_(layer.weight, 1 / divisor)
     bottom, right = (  # with ceil_mode, the last windows may reach further
         max((after[2 + i] - 1) * layer.stride[i] + reach - before[2 + i] - padding[i], 0)
@@ -142,7 +142,7 @@ def _scale_places(edit: GraphEditor, node: fx.Node, factors: Tensor) -> None:
 
 
 def _mean_of_tokens(edit: GraphEditor, node: fx.Node) -> None:
-    """A mean over T tokens is one over a map of T rows."""
+    """Replace a mean over T tokens by one over a map of T rows."""
     source = node.all_input_nodes[0]
     _, tokens, channels = shape_of(source)
     x = torch.rand(2, tokens, channels)
@@ -157,7 +157,9 @@ def _mean_of_tokens(edit: GraphEditor, node: fx.Node) -> None:
 
 
 def _computes(edit: GraphEditor, node: fx.Node, module: nn.Module) -> bool:
-    """Return whether a node computes what a module does, tried on random values."""
+    """Return whether a node and a module agree on random values."""
     x = torch.rand(shape_of(node.all_input_nodes[0]))
-    found, wanted = module(x), edit.compute(node, x)
-    return found.numel() == wanted.numel() and torch.allclose(found.reshape(wanted.shape), wanted, atol=1e-5)
+    computed, expected = module(x), edit.compute(node, x)
+    return computed.numel() == expected.numel() and torch.allclose(
+        computed.reshape(expected.shape), expected, atol=1e-5
+    )

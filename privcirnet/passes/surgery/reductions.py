@@ -1,4 +1,4 @@
-"""Sums, means and maxima over the places of a map, over tokens or over a stack, in one step or in several."""
+"""Reductions: sums, means and maxima over the places of a map, over tokens or over a stack, in one or several steps."""
 
 import operator
 from collections.abc import Callable
@@ -98,37 +98,37 @@ def _feeds_reductions(edit: GraphEditor, node: fx.Node) -> bool:
 
 
 def _reduce(edit: GraphEditor, node: fx.Node, source: fx.Node, reduced: Callable[[Tensor], Tensor]) -> fx.Node | None:
-    """Replace what a chain of nodes makes of a source by a mean or maximum of its places or tokens, times a number."""
+    """Replace a chain of nodes on a source by a mean or maximum of its places or tokens, times a number."""
     shape, after = shape_of(source), shape_of(node)
     x = torch.linspace(-1, 1.3, max(1, torch.Size(shape).numel())).sin().view(shape)
     x = x.flatten()[torch.randperm(x.numel(), generator=torch.Generator().manual_seed(0))].view(shape)
-    found, factor = reduced(x), reduced(torch.ones(shape)).flatten()[0].item()
+    values, factor = reduced(x), reduced(torch.ones(shape)).flatten()[0].item()
     if len(shape) == 3 and after in ((shape[0], shape[2]), (shape[0], 1, shape[2])):
         ways: dict[Callable[..., object], Callable[[Tensor], Tensor]] = {torch.mean: lambda x: x.mean(1)}
     elif len(shape) == 4 and after in (shape[:2], (*shape[:2], 1), (*shape[:2], 1, 1)):
         ways = _PLACES
     else:
         return None
-    same = (torch.allclose(factor * of(x).view(found.shape), found, atol=1e-5) for of in ways.values())
+    same = (torch.allclose(factor * of(x).view(values.shape), values, atol=1e-5) for of in ways.values())
     target = next((target for target, alike in zip(ways, same, strict=True) if alike), None)
     if target is None:
         return None
     if len(shape) == 3:
-        made = last = call(edit, node, target, (source, 1, len(after) == 3), after)
+        reduction = last = call(edit, node, target, (source, 1, len(after) == 3), after)
     elif target is torch.mean:
-        made = last = call(edit, node, target, (source, (2, 3), True), (*shape[:2], 1, 1))
+        reduction = last = call(edit, node, target, (source, (2, 3), True), (*shape[:2], 1, 1))
     else:
-        made = last = call(edit, node, target, (source, 1), (*shape[:2], 1, 1))
+        reduction = last = call(edit, node, target, (source, 1), (*shape[:2], 1, 1))
     if after != shape_of(last):
         last = call(edit, node, torch.flatten, (last, len(after) - 1), after)
     if factor != 1:
         last = edit.insert(last, edit.free(f"{node.name}_factor"), Affine(factor, 0.0), (last,))
     _put_for(edit, node, last)
-    return made
+    return reduction
 
 
 def _add_stacked(edit: GraphEditor, node: fx.Node, source: fx.Node, reduced: Callable[[Tensor], Tensor]) -> bool:
-    """Replace what a chain of nodes makes of a stack by a sum of its parts times a number, if it is one."""
+    """Replace a chain of nodes on a stack by a sum of its parts times a number, if it is one."""
     parts, shape = source.args[0], shape_of(node)
     assert isinstance(parts, list | tuple)
     values = [torch.rand(shape) for _ in parts]
@@ -138,10 +138,10 @@ def _add_stacked(edit: GraphEditor, node: fx.Node, source: fx.Node, reduced: Cal
     factor = reduced(torch.ones_like(stacked)).flatten()[0].item() / len(parts)
     if not torch.allclose(reduced(stacked), factor * sum(values), atol=1e-5):
         return False
-    first, *others = [part for part in parts if isinstance(part, fx.Node)]
+    first, *terms = [part for part in parts if isinstance(part, fx.Node)]
     last = first
-    for other in others:
-        last = call(edit, node, operator.add, (last, other), shape)
+    for term in terms:
+        last = call(edit, node, operator.add, (last, term), shape)
     if factor != 1:
         last = edit.insert(last, edit.free(f"{node.name}_factor"), Affine(factor, 0.0), (last,))
     _put_for(edit, node, last)
@@ -149,24 +149,24 @@ def _add_stacked(edit: GraphEditor, node: fx.Node, source: fx.Node, reduced: Cal
 
 
 def call(edit: GraphEditor, node: fx.Node, target: Callable[..., Any], args: tuple[Any, ...], shape: Any) -> fx.Node:
-    """Return the node of a new call of a function before a node; ``shape``: of its value."""
+    """Return the node of a new call of a function before a node; ``shape``: shape of its value."""
     with edit.graph.graph.inserting_before(node):
-        made = edit.graph.graph.call_function(target, args)
-    made.meta["shape"] = shape
-    sources = [edit.original.get(source.name, "") for source in made.all_input_nodes]
+        new_node = edit.graph.graph.call_function(target, args)
+    new_node.meta["shape"] = shape
+    sources = [edit.original.get(source.name, "") for source in new_node.all_input_nodes]
     for values in (edit.values, edit.noisy):  # what takes its place may differ from it
         if all(source in values for source in sources):
-            values[made.name] = target(*map_arg(args, lambda source, of=values: of[edit.original[source.name]]))
-    edit.original[made.name] = made.name
-    return made
+            values[new_node.name] = target(*map_arg(args, lambda source, of=values: of[edit.original[source.name]]))
+    edit.original[new_node.name] = new_node.name
+    return new_node
 
 
-def _put_for(edit: GraphEditor, node: fx.Node, made: fx.Node) -> None:
-    """Let all that read a node read another, and remove it with what it alone has read."""
-    left = node.all_input_nodes
-    edit.put_for(node, made)
-    while left:
-        each = left.pop()
-        if not each.users and each.op != "placeholder":
-            left += each.all_input_nodes
-            edit.graph.graph.erase_node(each)
+def _put_for(edit: GraphEditor, node: fx.Node, replacement: fx.Node) -> None:
+    """Let all that read a node read another, and remove it with all that it alone has read."""
+    pending = node.all_input_nodes
+    edit.put_for(node, replacement)
+    while pending:
+        source = pending.pop()
+        if not source.users and source.op != "placeholder":
+            pending += source.all_input_nodes
+            edit.graph.graph.erase_node(source)

@@ -19,7 +19,7 @@ from privcirnet.passes.surgery.edit import GraphEditor, constant_of, path_of, sh
 from privcirnet.passes.surgery.layout import channels_last
 
 _LARGE = 2.0**40
-"""A slope is measured over so much: a number that is added then changes no digit of it."""
+"""Half the interval over which a slope is measured: an added number then changes no digit of it."""
 
 
 def add(edit: GraphEditor, node: fx.Node) -> None:
@@ -36,8 +36,8 @@ def add(edit: GraphEditor, node: fx.Node) -> None:
     terms = [_spread(edit, node, value) for value in values]
     for place, factor in enumerate(factors):
         if factor != 1:
-            made = edit.insert(terms[place], edit.free(f"{node.name}_factor"), Affine(factor, 0.0), (terms[place],))
-            terms[place] = made
+            scaled = edit.insert(terms[place], edit.free(f"{node.name}_factor"), Affine(factor, 0.0), (terms[place],))
+            terms[place] = scaled
     node.op, node.target, node.args, node.kwargs = "call_function", operator.add, tuple(terms), {}
 
 
@@ -60,7 +60,7 @@ def multiply(edit: GraphEditor, node: fx.Node) -> None:
 
 
 def _unrepeated(value: fx.Node) -> fx.Node:
-    """Return what a value repeats along axes of one place, as a product does itself."""
+    """Return the value before it is repeated along axes of one place, as a product repeats it itself."""
     while getattr(value.target, "__name__", value.target) in ("expand", "broadcast_to"):
         if len(shape_of(source_of(value))) != len(shape_of(value)):
             break
@@ -80,11 +80,11 @@ def divide(edit: GraphEditor, node: fx.Node) -> None:
 def affine(edit: GraphEditor, node: fx.Node) -> None:
     """Replace a value that constants and numbers are added to, or that they multiply or divide.
 
-    Numbers become an Affine, factors of channels a batch norm, and what is added to each place a :class:`Tokens`.
+    Numbers become an Affine, factors of channels a batch norm, and constants of each place a :class:`Tokens`.
     """
     value = source_of(node)
     shape = shape_of(value)
-    at = [edit.compute(node, torch.full(shape, each, dtype=torch.float64)) for each in (0.0, 0.7, _LARGE, -_LARGE)]
+    at = [edit.compute(node, torch.full(shape, number, dtype=torch.float64)) for number in (0.0, 0.7, _LARGE, -_LARGE)]
     shift, scale = at[0], (at[2] - at[3]) / (2 * _LARGE)
     if len(shape) < 2 or not scale.isfinite().all() or not torch.allclose(at[1], 0.7 * scale + shift):
         edit.cannot(node, "let numbers and constants scale values, or be added to them")
@@ -100,18 +100,18 @@ def affine(edit: GraphEditor, node: fx.Node) -> None:
 def _affine(edit: GraphEditor, node: fx.Node, scale: Tensor, shift: Tensor) -> None:
     """Replace a value by scale x + shift, both of the shape of an image's values."""
     last, trained = channels_last(edit, node), any(_is_trained(source) for source in node.all_input_nodes)
-    (factor, one), (term, same) = _number(scale), _number(shift)
+    (factor, one_factor), (term, one_term) = _number(scale), _number(shift)
     factors, shifts = _of_channels(scale, last=last), _of_channels(shift, last=last)
     free = last or not (trained or source_of(node).op == "placeholder" or layer_before(edit.graph, node))
-    positions = one and factor == 1 and free and shift.ndim > 1
-    if one and same and factor and not trained:
+    positions = one_factor and factor == 1 and free and shift.ndim > 1
+    if one_factor and one_term and factor and not trained:
         if (factor, term) == (1, 0):
             edit.skip(node)
         else:
             edit.replace(node, Affine(factor, term), "")
-    elif factors is not None and shifts is not None and not positions and (factor or not one):
+    elif factors is not None and shifts is not None and not positions and (factor or not one_factor):
         norms.scale(edit, node, factors, shifts, "")
-    elif not one or not factor or shift.ndim < 2:
+    elif not one_factor or not factor or shift.ndim < 2:
         edit.cannot(node, "multiply values by constants of channels, or by a number that is not 0")
     else:
         value = source_of(node)
@@ -135,10 +135,10 @@ def _is_trained(node: fx.Node) -> bool:
 
 
 def _factors(edit: GraphEditor, node: fx.Node) -> tuple[float, float] | None:
-    """Return by what a sum multiplies the two values that it reads; None if it is none."""
-    one, zero = torch.ones((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-    first, second = float(edit.compute(node, one, zero)), float(edit.compute(node, zero, one))
-    whole = float(edit.compute(node, 0.3 * one, 0.7 * one))
+    """Return the factors of the two values that a sum reads; None if it is no sum."""
+    unit, zero = torch.ones((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    first, second = float(edit.compute(node, unit, zero)), float(edit.compute(node, zero, unit))
+    whole = float(edit.compute(node, 0.3 * unit, 0.7 * unit))
     return (first, second) if first and second and math.isclose(whole, 0.3 * first + 0.7 * second) else None
 
 
@@ -148,9 +148,9 @@ def _spread(edit: GraphEditor, node: fx.Node, value: fx.Node) -> fx.Node:
     if shape_of(value) == shape:
         return value
     move = Rearrange.like(lambda x: x.expand(len(x), *shape[1:]), shape_of(value)[1:], channels_last(edit, node))
-    made = edit.insert(value, edit.free(f"{node.name}_repeated"), move, (value,))
-    made.meta["shape"] = shape
-    return made
+    repeated = edit.insert(value, edit.free(f"{node.name}_repeated"), move, (value,))
+    repeated.meta["shape"] = shape
+    return repeated
 
 
 def square(edit: GraphEditor, node: fx.Node) -> None:
@@ -182,10 +182,10 @@ def concat(edit: GraphEditor, node: fx.Node) -> None:
 
 
 def pad(edit: GraphEditor, node: fx.Node) -> None:
-    """Replace padding: with constants for channels by a concatenation, of a map as :mod:`.pads` says."""
+    """Replace padding: constants for channels by a concatenation, padding of a map by :mod:`.pads`."""
     source = source_of(node)
-    given = node.args[1] if len(node.args) > 1 else node.kwargs.get("pad")
-    channels = given[4:] if isinstance(given, list | tuple) and len(given) == 6 and not any(given[:4]) else ()
+    widths = node.args[1] if len(node.args) > 1 else node.kwargs.get("pad")
+    channels = widths[4:] if isinstance(widths, list | tuple) and len(widths) == 6 and not any(widths[:4]) else ()
     if len(shape_of(source)) != 4 or not channels or min(channels) < 0 or channels_last(edit, source):
         pads.pad(edit, node)
         return
@@ -204,17 +204,17 @@ def _join_constants(edit: GraphEditor, node: fx.Node, parts: list[fx.Node | Tens
         edit.cannot(node, "concatenate channels with no more constant ones than a map has")
         return
     if value.op == "placeholder":
-        held = value
+        image = value
         value = edit.put_layer_before(node, value, named(edit.graph, node))
-        parts = [value if part is held else part for part in parts]
+        parts = [value if part is image else part for part in parts]
     joined = [part if isinstance(part, fx.Node) else _constant_map(edit, node, value, part) for part in parts]
-    made = edit.insert(node.prev, edit.free(node.name), Concat(), tuple(joined))
-    made.meta["shape"] = shape_of(node)
-    edit.put_for(node, made)
+    concatenated = edit.insert(node.prev, edit.free(node.name), Concat(), tuple(joined))
+    concatenated.meta["shape"] = shape_of(node)
+    edit.put_for(node, concatenated)
 
 
 def _constant_map(edit: GraphEditor, node: fx.Node, value: fx.Node, constants: Tensor) -> fx.Node:
-    """Return a map of constants, in shares: those of a token that is put in front of a map as another one."""
+    """Return a map of constants, in shares: the values of a token in front of the token that a map becomes."""
     (_, *shape), count = shape_of(value), len(constants)
     size = math.prod(shape)
     alone = constants[:1] if _number(constants)[1] else constants
@@ -225,9 +225,9 @@ def _constant_map(edit: GraphEditor, node: fx.Node, value: fx.Node, constants: T
         lambda x: x[:, 0, : alone.numel()].unflatten(1, alone.shape).expand(-1, count, -1, -1), (2, size), False
     )
     first = edit.insert(value, edit.free(f"{node.name}_values"), enter, (value,))
-    made = _tokens(edit, node, first, bias)
-    edit.module(made).requires_grad_(False)  # type: ignore[union-attr]
-    last = edit.insert(made, edit.free(f"{node.name}_constants"), back, (made,))
+    tokens = _tokens(edit, node, first, bias)
+    edit.module(tokens).requires_grad_(False)  # type: ignore[union-attr]
+    last = edit.insert(tokens, edit.free(f"{node.name}_constants"), back, (tokens,))
     last.meta["shape"] = (shape_of(value)[0], count, *shape[1:])
     return last
 
@@ -236,7 +236,7 @@ def _of_channels(constants: Tensor, *, last: bool) -> Tensor | None:
     """Return constants that are the same at all places of a map or of tokens as (C,); None if they are not.
 
     Args:
-        constants: of the shape of an image's values.
+        constants: values of the shape of an image's values.
         last: whether channels are their last axis.
     """
     channels = constants.movedim(-1 if last else 0, 0).flatten(1) if constants.ndim > 1 else constants[:, None]
@@ -244,7 +244,7 @@ def _of_channels(constants: Tensor, *, last: bool) -> Tensor | None:
 
 
 def _add_to_places(edit: GraphEditor, node: fx.Node, value: fx.Node, constants: Tensor, *, trained: bool) -> None:
-    """Positions become the constants of the tokens that they are added to, those of a map with one more in front."""
+    """Make positions constants of the tokens that they are added to; those of a map have one more token in front."""
     module, last = edit.module(value), channels_last(edit, value)
     tokens = constants.flatten(0, -2) if last else constants.flatten(1).T
     if isinstance(module, ToTokens) and len(value.users) == 1:
@@ -267,7 +267,7 @@ def _add_to_places(edit: GraphEditor, node: fx.Node, value: fx.Node, constants: 
 
 
 def _join_tokens(edit: GraphEditor, node: fx.Node, parts: list[fx.Node]) -> None:
-    """Tokens after tokens are channels after channels, with both axes exchanged before and behind."""
+    """Concatenate tokens as channels, with both axes exchanged before and behind."""
     turned: list[fx.Node] = []
     for part in parts:
         move = Rearrange.like(lambda x: x.mT, shape_of(part)[1:], channels_last=True)
@@ -289,12 +289,12 @@ def _put_class_token(edit: GraphEditor, node: fx.Node, value: fx.Node, token: Te
 
 def _tokens(edit: GraphEditor, node: fx.Node, value: fx.Node, constants: Tensor) -> fx.Node:
     """Return tokens with one more in front, to which constants are added."""
-    made = ToTokens(*constants.shape)
+    module = ToTokens(*constants.shape)
     with torch.no_grad():
-        made.bias.copy_(constants)
+        module.bias.copy_(constants)
     name = edit.free(f"{node.name}_tokens")
     edit.changes.append(Replacement(path_of(node), "constants", f"Tokens at {name}"))
-    tokens = edit.insert(value, name, made, (value,))
+    tokens = edit.insert(value, name, module, (value,))
     tokens.meta["shape"] = (shape_of(node)[0], *constants.shape)
     return tokens
 
@@ -306,13 +306,13 @@ def _gated(edit: GraphEditor, node: fx.Node, values: fx.Node, gates: fx.Node) ->
     order = [0, *shared, *(axis for axis in axes if axis not in shared)]
     heads, sizes = math.prod(shape_of(gates)[1:]), [shape[axis - 1] for axis in order[1:]]
     tokens = Rearrange.like(lambda x: x.permute(order).reshape(len(x), -1, heads), shape, channels_last=True)
-    one = Rearrange.like(lambda x: x.reshape(len(x), 1, heads), shape_of(gates)[1:], channels_last=True)
+    gate_token = Rearrange.like(lambda x: x.reshape(len(x), 1, heads), shape_of(gates)[1:], channels_last=True)
     places = [order.index(axis) for axis in range(len(order))]
     back = Rearrange.like(
         lambda x: x.reshape(len(x), *sizes).permute(places), tokens.after, channels_last=channels_last(edit, node)
     )
     left = edit.insert(node, edit.free(f"{node.name}_places"), tokens, (values,))
-    right = edit.insert(left, edit.free(f"{node.name}_gates"), one, (gates,))
+    right = edit.insert(left, edit.free(f"{node.name}_gates"), gate_token, (gates,))
     product = edit.insert(right, edit.free(node.name), HeadProduct(heads), (left, right))
     edit.put_for(node, edit.insert(product, edit.free(f"{node.name}_moved"), back, (product,)))
     edit.changes.append(Replacement(path_of(node), "product with a gate", "HeadProduct"))

@@ -1,4 +1,4 @@
-"""Maps that become larger: nearest neighbours are moves, transposed convolutions are convolutions and a move."""
+"""Upsampling: nearest neighbours become moves, transposed convolutions become convolutions and a move."""
 
 from itertools import product
 from math import prod
@@ -18,7 +18,7 @@ def upsample(edit: GraphEditor, node: fx.Node) -> None:
     """Replace an interpolation that copies values."""
     source = node.all_input_nodes[0]
     numbers = torch.arange(prod(shape_of(source)[1:])).reshape(1, *shape_of(source)[1:]).double()
-    if (found := edit.compute(node, numbers)).ndim != 4 or not torch.equal(found, found.round()):
+    if (resized := edit.compute(node, numbers)).ndim != 4 or not torch.equal(resized, resized.round()):
         edit.cannot(node, 'upsample maps with mode="nearest"')
         return
     try:
@@ -43,10 +43,10 @@ def transpose(edit: GraphEditor, node: fx.Node) -> None:
         edit.cannot(node, "pad a transposed convolution with zeros")
         return
     before, (down, right) = shape_of(node.all_input_nodes[0])[2:], conv.stride
-    taps = [_taps(*each) for each in zip(conv.stride, conv.padding, conv.dilation, conv.kernel_size, strict=True)]
+    taps = [_taps(*axis) for axis in zip(conv.stride, conv.padding, conv.dilation, conv.kernel_size, strict=True)]
     counts = [-(-size // s) for size, s in zip(after, conv.stride, strict=True)]
-    last = max(offset for each in taps for _, _, offset in each)
-    first = max(-offset for each in taps for _, _, offset in each)
+    last = max(offset for axis in taps for _, _, offset in axis)
+    first = max(-offset for axis in taps for _, _, offset in axis)
     around = max(first, *(count - size + last for count, size in zip(counts, before, strict=True)), 0)
     layer = nn.Conv2d(
         *(conv.in_channels, out * down * right, around + last + 1),
@@ -55,29 +55,29 @@ def transpose(edit: GraphEditor, node: fx.Node) -> None:
         bias=conv.bias is not None,
     )
     with torch.no_grad():
-        given = conv.weight.unflatten(0, (conv.groups, -1)).transpose(1, 2).flatten(0, 1)
+        kernels = conv.weight.unflatten(0, (conv.groups, -1)).transpose(1, 2).flatten(0, 1)
         phases = layer.weight.zero_().unflatten(0, (out, down, right))
         for (r, row, below), (c, column, beside) in product(*taps):
-            phases[:, r, c, :, around + below, around + beside] = given[:, :, row, column]
+            phases[:, r, c, :, around + below, around + beside] = kernels[:, :, row, column]
         if conv.bias is not None:
             layer.bias.copy_(conv.bias.repeat_interleave(down * right))  # type: ignore[union-attr]
     for parameter in layer.parameters():
         parameter.requires_grad_(conv.weight.requires_grad)
-    made = edit.replace(node, layer, "")
-    made.meta["shape"] = (shape_of(node)[0], out * down * right, *(each + around - last for each in before))
+    call = edit.replace(node, layer, "")
+    call.meta["shape"] = (shape_of(node)[0], out * down * right, *(axis + around - last for axis in before))
 
     def joined(x: Tensor) -> Tensor:
         x = x[:, :, : counts[0], : counts[1]].unflatten(1, (out, down, right))
         return x.permute(0, 1, 4, 2, 5, 3).flatten(4).flatten(2, 3)
 
     for function in (joined, lambda x: x[:, :, : after[0], : after[1]]):
-        move = Rearrange.like(function, shape_of(made)[1:], channels_last=False)
-        if move.after != shape_of(made)[1:]:
-            made = edit.append(made, edit.free(f"{path_of(made)}_joined"), move)
-            made.meta["shape"] = (shape_of(made)[0], *move.after)
+        move = Rearrange.like(function, shape_of(call)[1:], channels_last=False)
+        if move.after != shape_of(call)[1:]:
+            call = edit.append(call, edit.free(f"{path_of(call)}_joined"), move)
+            call.meta["shape"] = (shape_of(call)[0], *move.after)
 
 
 def _taps(stride: int, padding: int, dilation: int, kernel: int) -> list[tuple[int, int, int]]:
-    """Return the phases r of an axis with each weight that they take, and how far from i the value is that it meets."""
+    """Return the phases r of an axis with each weight that they take, and the offset from i of its value."""
     all_taps = ((r, tap, r + padding - dilation * tap) for r, tap in product(range(stride), range(kernel)))
     return [(r, tap, distance // stride) for r, tap, distance in all_taps if distance % stride == 0]

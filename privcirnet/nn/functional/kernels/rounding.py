@@ -17,12 +17,12 @@ Values = NDArray[np.float32]
 NEAREST = 0
 """The seed that stands for rounding to nearest, ties up."""
 _RUN = 1024
-"""Values whose gradients are added up in float32."""
+"""Number of values whose gradients are added up in float32."""
 
 
 @inline
 def _rounded(scaled: np.float32, place: int, seed: np.uint32) -> np.float32:
-    """The integer to which a number of steps is rounded: up if what is left after flooring exceeds a threshold.
+    """Return the integer to which a number of steps is rounded: up if its fraction exceeds a threshold.
 
     The threshold is a random number in [0, 1), or 1/2, which itself goes up, for the seed :data:`NEAREST`.
     """
@@ -75,7 +75,7 @@ def learned_gradients(  # noqa: PLR0913, PLR0917
     """Write the gradient of :func:`round_all` for x, and add that for the logarithm of the step.
 
     Args:
-        step: as for :func:`round_all`, like the next three.
+        step, lowest, highest, seed: see :func:`round_all`.
         out: gradient of x, changed in place.
         total: (1,), changed in place.
         last: place behind the last one.
@@ -84,13 +84,13 @@ def learned_gradients(  # noqa: PLR0913, PLR0917
     low, high, slope = np.float32(lowest), np.float32(highest), step * math.log(2)
     for start in range(first, last, _RUN):
         end, partial = min(start + _RUN, last), np.float32(0)
-        values, given, found = x[start:end], gradient[start:end], out[start:end]
+        values, gradients, results = x[start:end], gradient[start:end], out[start:end]
         for i in range(values.size):
             scaled = values[i] * scale
             value = _rounded(scaled, start + i, key)
             clipped = low if value < low else value
             clipped = high if clipped > high else clipped
             inside = clipped == value
-            found[i] = given[i] if inside else np.float32(0)
-            partial += given[i] * (clipped - (scaled if inside else np.float32(0)))
+            results[i] = gradients[i] if inside else np.float32(0)
+            partial += gradients[i] * (clipped - (scaled if inside else np.float32(0)))
         total[0] += partial * slope

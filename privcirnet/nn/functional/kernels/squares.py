@@ -72,7 +72,7 @@ def add_square_gradients(  # noqa: PLR0913, PLR0917
 
     Args:
         x: (M, C).
-        gradient: of the squares, (M, C).
+        gradient: gradient of the squares, (M, C).
         scale: (C,).
         shift: (C,).
         sums: gradients of scale and shift, (2, C), changed in place.
@@ -106,7 +106,7 @@ def square_gradient(  # noqa: PLR0913, PLR0917
 
     Args:
         x: (M, C).
-        gradient: of the squares, (M, C).
+        gradient: gradient of the squares, (M, C).
         scale: (C,).
         shift: (C,).
         of_sums: gradient of the sums of powers, (3, C).
