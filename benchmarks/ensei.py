@@ -8,7 +8,7 @@ Three parts, all on one thread, every result checked:
   the package makes such parameters; this file does, for comparison;
 * requests in the NTT domain.
 
-`--store FILE` keeps the second part for docs/papers.md, as python reproduce.py store=FILE does with the rest.
+`--store FILE` keeps the second part for papers/results.md, as python reproduce.py store=FILE does with the rest.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Which networks of timm and torchvision become circulant, train, are exported and run encrypted, and why not others.
 
 python benchmarks/network_coverage.py --networks resnet18 torchvision/mobilenet_v2
-python benchmarks/network_coverage.py --out docs/coverage.md
-python benchmarks/network_coverage.py --networks dla34 --sample 10 --seed 41 --road readme --out docs/coverage.md
+python benchmarks/network_coverage.py --out benchmarks/coverage.md
+python benchmarks/network_coverage.py --networks dla34 --sample 10 --seed 41 --road readme --out benchmarks/coverage.md
 
 Each network has random weights, its statistics are measured on smooth random images, and it runs in a process of its
 own: polynomial_, b = 4 wherever it fits, one training step, 8 bits, measured bounds, and one encrypted image whose
@@ -277,7 +277,7 @@ ROADS = {
         partial(_follow_readme, activation="aespa"),
     ),
 }
-"""By name, in the order of docs/coverage.md."""
+"""By name, in the order of benchmarks/coverage.md."""
 
 
 def _train_(model: nn.Module, images: Tensor, labels: Tensor) -> None:
@@ -308,7 +308,7 @@ def table(rows: list[Found], steps: tuple[str, ...] = STEPS) -> str:
 
 
 def written(text: str, table: str, command: str, road: str) -> str:
-    """Return docs/coverage.md with one of its tables replaced.
+    """Return benchmarks/coverage.md with one of its tables replaced.
 
     Args:
         text: of the file, or "".
@@ -326,7 +326,7 @@ def main() -> None:
     """Examine networks one by one, and print or write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--networks", nargs="+", help="of timm, torchvision/NAME, or NAME:SIDE; those of docs/coverage.md"
+        "--networks", nargs="+", help="of timm, torchvision/NAME, or NAME:SIDE; those of benchmarks/coverage.md"
     )
     parser.add_argument("--sample", type=int, default=0, help="further networks that the seed draws")
     parser.add_argument("--seed", type=int, default=0, help="of --sample")

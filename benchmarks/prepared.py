@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--engine", default="kernel")
     parser.add_argument("--turns", type=int, default=10, help="after one that warms up")
     parser.add_argument("--out", type=Path, default=Path("outputs/prepared"))
-    parser.add_argument("--page", type=Path, help="Markdown whose tables are replaced, such as docs/prepared.md")
+    parser.add_argument("--page", type=Path, help="Markdown whose tables are replaced, such as benchmarks/measured.md")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     for name in given.networks:

@@ -78,7 +78,7 @@ def test_the_tables_of_the_page_are_replaced_alone():
 
 
 def test_the_table_has_every_network_and_most_run():
-    parts = (ROOT / "docs" / "coverage.md").read_text().split("\n## ")
+    parts = (ROOT / "benchmarks" / "coverage.md").read_text().split("\n## ")
     rows, kept = (dict(re.findall(r"^\| (\S+) \| \d+ \|(.*)$", part, re.MULTILINE)) for part in parts[:2])
     assert set(rows) == set(network_coverage.SIDES)
     encrypted = {name for name, cells in rows.items() if cells.count("yes") == len(network_coverage.STEPS)}

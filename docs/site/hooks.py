@@ -15,6 +15,9 @@ from mkdocs.structure.pages import Page
 from rule_errors import PACKAGE, collect, rules_page
 
 ROOT = Path(__file__).parents[2]
+_PICTURES = "papers", "benchmarks"
+"""Folders whose pages bring pictures, and the figures behind them as CSV, to the site's root."""
+
 MOVED = {
     "README.md": "index.md",
     "checkpoints/README.md": "checkpoints.md",
@@ -22,9 +25,14 @@ MOVED = {
     "papers/README.md": "research.md",
     "papers/coefficients/README.md": "coefficients.md",
     "papers/training.md": "trainings.md",
+    "papers/results.md": "papers.md",
+    "papers/trade_off.md": "trade_off.md",
+    **{f"papers/{name}.md": f"papers_{name}.md" for name in ("ckks", "encodings", "networks", "quantization")},
+    **{f"benchmarks/{name}.md": f"{name}.md" for name in ("coverage", "measured")},
     **{name: name for name in ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")},
     **{f"notebooks/{path.name}": f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.ipynb")},
     **{f"notebooks/{path.name}": f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.png")},
+    **{f"{folder}/{path.name}": path.name for folder in _PICTURES for path in (ROOT / folder).glob("*.[pc][ns][gv]")},
 }
 """Path in the repository -> path in the site. Files of docs/ are at the site's root."""
 

@@ -1,4 +1,4 @@
-"""The rows as tables: for the terminal, and as the page docs/papers.md."""
+"""The rows as tables: for the terminal, and as the page papers/results.md."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -14,8 +14,8 @@ The printed tables of five papers, as far as they are at hand, beside what this 
 (ours over theirs). Made by
 
 ```bash
-python reproduce.py table=quick page=docs/papers.md                    # counts again, seconds and accuracies as stored
-python reproduce.py table=all images=/images page=docs/papers.md       # everything measured here; store=FILE keeps it
+python reproduce.py table=quick page=papers/results.md                    # counts again, seconds and accuracies as stored
+python reproduce.py table=all images=/images page=papers/results.md       # everything measured here; store=FILE keeps it
 python reproduce.py table=privcirnet_table4                            # one table; privcirnet: all of that paper
 ```
 

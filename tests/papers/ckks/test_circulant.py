@@ -38,7 +38,7 @@ def test_the_way_back_vanishes_into_the_next_factor():
     ("b", "ciphertexts", "dense", "want"), [(4, 1, 64, 30), (8, 1, 64, 38), (4, 8, 4096, 1136), (8, 8, 4096, 752)]
 )
 def test_products_of_a_layer(b, ciphertexts, dense, want):
-    """64 channels a ciphertext, as many ciphertexts of outputs as of inputs: docs/ckks.md's table."""
+    """64 channels a ciphertext, as many ciphertexts of outputs as of inputs: papers/ckks.md's table."""
     slices, length = 64, 2
     products = circulant.convolution(np.ones((slices // b, slices // b, b, 1, 1)), slices, 2)[0][0].products
     once = circulant.transform(b, slices, length).products

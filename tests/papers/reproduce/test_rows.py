@@ -104,11 +104,11 @@ def test_what_is_stored_is_what_the_tables_ask_for():
 
 def test_counts_regenerate_and_no_cell_is_missing_from_the_page(every):
     """The page is made from the data files, the code and what is stored; a plan that changed shows here."""
-    kept = (ROOT / "docs" / "papers.md").read_text()
-    drawn = [path.stem.removeprefix("papers_") for path in (ROOT / "docs").glob("papers_*.png")]
+    kept = (ROOT / "papers" / "results.md").read_text()
+    drawn = [path.stem.removeprefix("papers_") for path in (ROOT / "papers").glob("papers_*.png")]
     assert sorted(drawn) == sorted(table.name for table in tables() if table.picture)
     made = page.page(tables(), every, drawn)
-    assert made.splitlines() == kept.splitlines(), "run: python reproduce.py table=quick page=docs/papers.md"
+    assert made.splitlines() == kept.splitlines(), "run: python reproduce.py table=quick page=papers/results.md"
     assert not [row for row in every if f"| {row.row} | " not in kept]
     assert f"{len(every)} cells, " in kept
     assert len(every) == sum(len(re.findall(r" / \S+(?: \([\d.]+\))? \|", line)) for line in kept.splitlines())
