@@ -100,7 +100,7 @@ def test_settings_that_are_not_for_ckks_leave_nothing(root, monkeypatch, capsys)
     for setting, rule in (
         ("weights_folder=here", "a CKKS program's encoded weights are kept in memory"),
         ("engine=tenseal", "a CKKS program runs with engine=kernel or cleartext"),
-        ("keys_gb=0", "keys_gb must be positive"),
+        ("keys_gb=0", "keys_gb must be above 0"),
         ("mode=interactive", "this reads programs of mode=interactive"),
     ):
         assert rule in refused(monkeypatch, capsys, "infer", *_infer(root, out, setting))

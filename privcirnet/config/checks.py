@@ -2,9 +2,80 @@
 
 import os
 from collections.abc import Collection
+from dataclasses import field, fields
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from privcirnet.errors import RuleError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+N = TypeVar("N", int, float)
+_ALLOWED = "allowed"
+"""Key of a field's metadata: its :class:`_Range`, or the names that it may have."""
+
+
+class _Range(NamedTuple):
+    """The numbers between two bounds; a bound that is None does not bind."""
+
+    least: float | None
+    above: float | None
+    most: float | None
+    below: float | None
+
+    def __contains__(self, value: Any) -> bool:
+        low = (self.least is None or value >= self.least) and (self.above is None or value > self.above)
+        return low and (self.most is None or value <= self.most) and (self.below is None or value < self.below)
+
+    def __str__(self) -> str:
+        if self.most is None and self.below is None:
+            return f"above {self.above}" if self.least is None else f"at least {self.least}"
+        low = f"({self.above}" if self.least is None else f"[{self.least}"
+        return f"in {low}, {self.below})" if self.most is None else f"in {low}, {self.most}]"
+
+
+def number(
+    default: N,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+) -> N:
+    """Return the field of a number in a range, which :func:`check_fields` checks.
+
+    Args:
+        default: also the remedy.
+        least: the smallest number of the range; or ``above``, which is outside.
+        most: the largest number of the range; or ``below``, which is outside.
+    """
+    return cast(N, field(default=default, metadata={_ALLOWED: _Range(least, above, most, below)}))
+
+
+def choice(default: str, names: Collection[str]) -> str:
+    """Return the field of one of some names, which :func:`check_fields` checks; an empty one is not listed."""
+    return cast(str, field(default=default, metadata={_ALLOWED: tuple(names)}))
+
+
+def check_fields(config: "DataclassInstance", prefix: str = "") -> None:
+    """Raise a :class:`RuleError` where a field of :func:`number` or :func:`choice` has another value.
+
+    Args:
+        prefix: of the fields' names, as ``recipe.``.
+
+    Raises:
+        RuleError: the first that has; with its default as the remedy, or the names.
+    """
+    for each in fields(config):
+        name, value = f"{prefix}{each.name}", getattr(config, each.name)
+        match each.metadata.get(_ALLOWED):
+            case _Range() as allowed:
+                check(value in allowed, f"{name} must be {allowed}", value, f"use {each.default:g}")
+            case tuple() as names:
+                check_name(name, value, names)
+            case _:
+                pass
 
 
 def check(condition: bool, rule: str, got: object, remedy: str) -> None:

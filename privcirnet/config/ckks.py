@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from privcirnet.config.checks import check, check_name
+from privcirnet.config.checks import check, check_fields, check_name, number
 
 MODES = ("interactive", "ckks")
 """How a network runs: rounds of both parties; or one request and one answer, in CKKS."""
@@ -14,11 +14,11 @@ LEVELED = "use mode=ckks and ckks.*, or python -m papers.falcon2020 for leveled 
 class CkksConfig:
     """How a CKKS program is made of a trained network."""
 
-    examples: int = 256
+    examples: int = number(256, least=1)
     """training images whose values tell how large those of others are."""
 
     def __post_init__(self) -> None:
-        check(self.examples >= 1, "ckks.examples must be at least 1", self.examples, "use 256")
+        check_fields(self, "ckks.")
 
 
 def check_mode(mode: str) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from privcirnet.config.checks import check, check_name
+from privcirnet.config.checks import check_fields, choice, number
 
 DATA_SETS = ("digits", "cifar10", "cifar100", "mnist", "tiny_imagenet", "imagefolder")
 
@@ -11,23 +11,20 @@ DATA_SETS = ("digits", "cifar10", "cifar100", "mnist", "tiny_imagenet", "imagefo
 class DataConfig:
     """The images."""
 
-    name: str = "digits"
+    name: str = choice("digits", DATA_SETS)
     """digits, cifar10, cifar100, mnist, tiny_imagenet, or imagefolder (train/ and test/ or val/, a folder a class)."""
     root: str = "data"
     """where the files are: a folder, or a .tar or .tar.gz archive of image folders; digits need none."""
-    size: int = 0
+    size: int = number(0, least=0)
     """pixels; the shorter side is resized to it and the centre cropped; 0 leaves images as they are."""
     cache: str = "auto"
     """folder of decoded images; auto: privcirnet in $XDG_CACHE_HOME or ~/.cache; empty: none, decode in memory."""
     seed: int = 0
     """of the split into training and held-out images, where the data set has none of its own."""
-    test_fraction: float = 0.2
+    test_fraction: float = number(0.2, above=0, below=1)
     """share of held-out images, where the data set has no split of its own."""
-    limit: int = 0
+    limit: int = number(0, least=0)
     """images of each split, at most; 0 for all. A few hundred show in minutes whether a chain runs."""
 
     def __post_init__(self) -> None:
-        check_name("data.name", self.name, DATA_SETS)
-        check(self.size >= 0, "data.size must not be negative", self.size, "use 0 to keep images as they are")
-        check(self.limit >= 0, "data.limit must not be negative", self.limit, "use 0 for all images")
-        check(0 < self.test_fraction < 1, "data.test_fraction must be between 0 and 1", self.test_fraction, "use 0.2")
+        check_fields(self, "data.")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from privcirnet.config.checks import check, check_name
+from privcirnet.config.checks import check, check_fields, choice, number
 from privcirnet.he.planning.chooser import sets_for
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.program.program import ANSWERS, TRANSFERS
@@ -19,28 +19,28 @@ class CompileConfig:
     """n, slots of a ciphertext; 0: the fastest that the program's bounds allow."""
     coefficient_bits: list[int] = field(default_factory=list[int])
     """bits of the primes of q, the special prime last; empty: a known set for n. Needs ring_degree."""
-    engine: str = "kernel"
+    engine: str = choice("kernel", ("kernel", "tenseal"))
     """of the server that is measured: kernel (compiled, all cores) or tenseal."""
-    link: str = "local"
+    link: str = choice("local", LINKS)
     """local, lan, wan44 or wan: the network that latencies are predicted for."""
-    truncation: str = "random"
+    truncation: str = choice("random", ("random", "exact"))
     """of activations: random, on shares, without a message; or exact, by two-party computation in prepared images:
     every value is the integer network's, with a smaller plain modulus. nonlinear=exact implies it."""
-    ot: str = "auto"
+    ot: str = choice("auto", ("auto", *TRANSFERS))
     """oblivious transfers of exact steps: softspoken (3.9 bytes each), silent (0.09, after 2.5 MB for a session), or
     auto: silent where an image takes many."""
     failure_bits: int = 18
     """random truncation: an image is wrong with probability at most 2^-failure_bits."""
-    bounds: str = "auto"
+    bounds: str = choice("auto", BOUNDS)
     """of values: proved for every image; measured on images, for deep networks; or auto: proved where parameters carry
     what is proved, and there are no exact steps, which pay for each bit; else measured."""
-    margin_bits: int = 2
+    margin_bits: int = number(2, least=0, most=16)
     """measured bounds: factor 2^margin_bits over the values seen; an image that exceeds it gets a wrong answer."""
-    answer: str = "logits"
+    answer: str = choice("logits", ANSWERS)
     """what a client is given: logits; or top1: the class alone, which needs truncation=exact or nonlinear=exact."""
-    stack_gb: float = 0.25
+    stack_gb: float = number(0.25, least=0)
     """10^9 bytes that a server may spend on weights with which layers prepare several images together; 0: none."""
-    nonlinear: str = "auto"
+    nonlinear: str = choice("auto", ("auto", "exact", "refused"))
     """non-polynomial activations and max pools: exact: by two-party computation, as the quantized network has them;
     refused; or auto: exact where needed."""
 
@@ -56,26 +56,17 @@ class HEConfig(CompileConfig):
 
     profile: str = "calibrate"
     """a profile.json, "calibrate" to measure this machine, or "counted" for the papers' units."""
-    bound_images: int = 256
+    bound_images: int = number(256, least=1)
     """measured bounds: number of training images on which they are measured."""
 
     def __post_init__(self) -> None:
-        check_name("he.engine", self.engine, ("kernel", "tenseal"))
-        check(self.link in LINKS, "he.link must be a known one", self.link, f"use one of {', '.join(LINKS)}")
+        check_fields(self, "he.")
         explicit = self.ring_degree > 0 or not self.coefficient_bits
         check(explicit, "he.coefficient_bits needs he.ring_degree", self.coefficient_bits, "give both")
         sets_for(self.ring_degree, self.coefficient_bits)
-        check_name("he.bounds", self.bounds, BOUNDS)
-        check_name("he.ot", self.ot, ("auto", *TRANSFERS))
-        check_name("he.truncation", self.truncation, ("random", "exact"))
-        check_name("he.answer", self.answer, ANSWERS)
         known = self.exact or self.nonlinear == "auto" or self.answer != "top1"
         remedy = "use he.truncation=exact, or he.answer=logits"
         check(known, "he.answer=top1 needs he.truncation=exact", self.truncation, remedy)
-        check_name("he.nonlinear", self.nonlinear, ("auto", "exact", "refused"))
-        check(0 <= self.margin_bits <= 16, "he.margin_bits must be in [0, 16]", self.margin_bits, "use 2")
-        check(self.stack_gb >= 0, "he.stack_gb must be at least 0", self.stack_gb, "use 0.25")
-        check(self.bound_images >= 1, "he.bound_images must be at least 1", self.bound_images, "use 256")
 
     @property
     def bounds_tried(self) -> tuple[str, ...]:

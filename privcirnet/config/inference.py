@@ -5,7 +5,7 @@ from pathlib import Path
 
 from privcirnet.artifact.folder import program_folder
 from privcirnet.artifact.results import LINES, PARQUET
-from privcirnet.config.checks import check, check_name, check_place
+from privcirnet.config.checks import check, check_fields, check_place, choice, number
 from privcirnet.config.ckks import check_mode
 from privcirnet.config.data import DataConfig
 from privcirnet.he.bfv.engines import ENGINES
@@ -36,77 +36,68 @@ class InferConfig:
     reference: str = "${root}/finetune"
     """run directory of the float network that encrypted predictions are compared with, or its checkpoint; with server=
     empty for none."""
-    engine: str = "kernel"
+    engine: str = choice("kernel", ENGINES)
     """kernel (the server's compiled, on all cores), tenseal (the same, slower) or cleartext (hides nothing)."""
     server: str = ""
     """HOST:PORT of a serve.py: this is the client alone, and nothing is audited. Empty: both parties are run here."""
-    processes: int = 1
+    processes: int = number(1, least=1, most=2)
     """both parties in one process, or each in its own with gRPC on loopback in between (2)."""
     tls: str = ""
     """folder with ca.crt, and client.crt and client.key or client.token, for server=; empty: plain, on loopback."""
     served: str = ""
     """name of one of the programs of server=; empty: its only one."""
-    timeout_s: float = 600.0
+    timeout_s: float = number(600.0, above=0)
     """seconds to wait for an answer of server=."""
-    retries: int = 5
+    retries: int = number(5, least=0)
     """how often to come again where server= is busy or lost, with each image; it begins anew. 0: never."""
     ui: bool = False
     """a page on loopback, instead of a report: choose an image there and see what goes by."""
-    ui_port: int = 0
+    ui_port: int = number(0, least=0, most=0xFFFF)
     """where the page is; 0: any port that is free."""
     images: int | str = 32
     """held-out images, from the first; or a folder of pictures, or its URL, s3://BUCKET/PREFIX: all are classified."""
     results: str = ""
     """file that a folder's pictures are added to, .jsonl or .parquet; empty: results.jsonl in out=."""
-    top_k: int = 5
+    top_k: int = number(5, least=1)
     """logits of each picture in results=, the largest."""
-    weights_gb: float = 4.0
+    weights_gb: float = number(4.0, least=0)
     """of encoded weights that engine=kernel keeps in memory, at most; others are encoded again for every image."""
     weights_folder: str = ""
     """where engine=kernel keeps encoded weights from one start to the next; as trusted as the program."""
-    keys_gb: float = 8.0
+    keys_gb: float = number(8.0, above=0)
     """of a CKKS program's keys, at most; a program that takes more is refused before any is made."""
-    threads: int = 0
+    threads: int = number(0, least=0)
     """number of threads; 0: one for each core."""
-    prepare: int = 0
+    prepare: int = number(0, least=0)
     """inferences to keep prepared, all encrypted work of them, before their images and between; 0: none."""
     warm_up: bool = True
     """run an empty image first where both parties are here, so that no other waits for kernels to be compiled."""
-    pause_s: float = 0.0
+    pause_s: float = number(0.0, least=0)
     """seconds between two images, in which nobody waits: prepare= fills its stock up again."""
     prepared_folder: str = ""
     """where the client of server= keeps what is prepared, and finds it again; empty: in memory."""
     prepared_claims: str = ""
     """folder outside prepared_folder= that says what of it is unused; empty: in $XDG_STATE_HOME or ~/.local/state."""
-    throttle: str = ""
+    throttle: str = choice("", ("", *(name for name in LINKS if LINKS[name].counts)))
     """lan, wan44 or wan: messages are held up as on that link; empty: they are not."""
     data: DataConfig = field(default_factory=DataConfig)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.out == f"{self.root}/infer":
             name = "pictures" if self.pictures else "client" if self.server else "infer"
             self.out = f"{self.root}/{name}{'_rehearsal' if self.rehearsal else ''}"
         check_place("out", self.out)
         self.program = program_folder(self.program)
-        check_name("engine", self.engine, ENGINES)
         check_mode(self.mode)
         unprepared = self.mode == "interactive" or not self.prepare
         check(unprepared, "mode=ckks prepares nothing", f"prepare={self.prepare}", "leave it out")
         self._check_images()
-        check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
-        check(self.keys_gb > 0, "keys_gb must be positive", self.keys_gb, "use 8")
-        check(self.processes in (1, 2), "processes must be 1 or 2", self.processes, "use 2 for a server of its own")
-        check(self.prepare >= 0, "prepare must be 0 or more", self.prepare, "use 8, or 0 for no preparation")
-        check_name("throttle", self.throttle, ("", *(name for name in LINKS if LINKS[name].counts)))
         check(not (self.ui and self.throttle), "throttle is not for the page", self.throttle, "leave one of them away")
-        check(self.pause_s >= 0, "pause_s must be 0 or more", self.pause_s, "use 1, or 0 for no pause")
         alone = bool(self.server) or not self.prepared_folder
         check(alone, "prepared_folder is for the client of server=", self.prepared_folder, "name a server")
         fits = bool(self.prepared_folder) or not self.prepared_claims
         check(fits, "prepared_claims is for prepared_folder=", self.prepared_claims, "name a prepared_folder= too")
-        check(self.timeout_s > 0, "timeout_s must be positive", self.timeout_s, "use 600")
-        check(self.retries >= 0, "retries must be 0 or more", self.retries, "use 5, or 0 for none")
-        check(0 <= self.ui_port <= 0xFFFF, "ui_port must be in [0, 65535]", self.ui_port, "use 0 for a free one")
         if self.server:
             parse_address(self.server)
             usual = self.reference == f"{self.root}/finetune"
@@ -132,7 +123,6 @@ class InferConfig:
             self.results,
             remedy,
         )
-        check(self.top_k >= 1, "top_k must be at least 1", self.top_k, "use 5")
 
     @property
     def pictures(self) -> bool:
@@ -159,7 +149,7 @@ class ServeConfig:
     """public key with which the programs must be signed; empty: any program."""
     host: str = "127.0.0.1"
     """address to listen at; beyond loopback only with tls=."""
-    port: int = 5050
+    port: int = number(5050, least=0, most=0xFFFF)
     """0: any that is free."""
     tls: str = ""
     """folder with server.crt, server.key, and clients.crt or tokens.json; trial makes certificates; empty: plain."""
@@ -169,15 +159,15 @@ class ServeConfig:
     """what all keys in a Redis of state= begin with; replicas of one name are one service."""
     state_folder: str = "${root}/service"
     """with state=redis://, folder of what is a replica's own: its audit log, audit-HOST-PID.jsonl."""
-    sessions: int = 4
+    sessions: int = number(4, least=1)
     """at once; further clients are told when to come again."""
-    timeout_s: float = 120.0
+    timeout_s: float = number(120.0, above=0)
     """seconds for which a client may be silent before it is disconnected."""
-    age_s: float = 3600.0
+    age_s: float = number(3600.0, above=0)
     """seconds after which a session ends."""
-    grace_s: float = 30.0
+    grace_s: float = number(30.0, least=0)
     """seconds that images may take to end when the server stops."""
-    connections: int = 0
+    connections: int = number(0, least=0)
     """of one address at once, for clients behind one proxy; 0: four for each session, and 16."""
     quota: Quota = field(default_factory=Quota)
     """what a client may ask for."""
@@ -185,7 +175,7 @@ class ServeConfig:
     """the same for clients with a quota of their own, by name."""
     keys: StoreLimits = field(default_factory=StoreLimits)
     """how much room for clients' keys (a CKKS program's are gigabytes), how long they are kept, and where."""
-    prepared_gb: float = 4.0
+    prepared_gb: float = number(4.0, above=0)
     """of prepared work of all clients, at most."""
     prepared_folder: str = ""
     """where prepared work stays from one start to the next, or replicas share it; empty: in state=, or in memory."""
@@ -193,44 +183,31 @@ class ServeConfig:
     """folder outside of it that says what of it is unused; empty: in $XDG_STATE_HOME or ~/.local/state."""
     prepared_workers: str = ""
     """Ray cluster whose actors prepare, ray://HOST:PORT; empty: this process does."""
-    prepared_actors: int = 0
+    prepared_actors: int = number(0, least=0)
     """of prepared_workers=, each on up to four cores; 0: as many as its machines have room for."""
-    metrics_port: int = -1
+    metrics_port: int = number(-1, least=-1, most=0xFFFF)
     """of Prometheus metrics; 0: any that is free; -1: none."""
     metrics_host: str = "127.0.0.1"
     """address at which the metrics are offered, and health_port=."""
-    health_port: int = -1
+    health_port: int = number(-1, least=-1, most=0xFFFF)
     """of health checks alone, plain, for probes without TLS such as those of Kubernetes; 0: any; -1: none."""
-    log: str = "text"
+    log: str = choice("text", FORMS)
     """form of the log's lines: text or json."""
     rehearsal: bool = True
     """run one image in this process first, with a client of its own, which compiles the kernels on a new machine."""
-    engine: str = "kernel"
+    engine: str = choice("kernel", ENGINES)
     """kernel (compiled, all cores), tenseal (the same, slower) or cleartext (hides nothing)."""
-    weights_gb: float = 4.0
+    weights_gb: float = number(4.0, least=0)
     """of encoded weights that engine=kernel keeps in memory, at most; others are encoded again for every image."""
     weights_folder: str = ""
     """where engine=kernel keeps encoded weights from one start to the next; as trusted as the program."""
-    threads: int = 0
+    threads: int = number(0, least=0)
     """number of threads; 0: one for each core."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         self.program = program_folder(self.program)
         self.programs = {name: program_folder(path) for name, path in self.programs.items()}
-        check_name("engine", self.engine, ENGINES)
-        check_name("log", self.log, FORMS)
-        check(0 <= self.port <= 0xFFFF, "port must be in [0, 65535]", self.port, "use 5050, or 0 for a free one")
-        metrics = self.metrics_port
-        check(-1 <= metrics <= 0xFFFF, "metrics_port must be in [-1, 65535]", metrics, "use 9090, or -1 for none")
-        health = self.health_port
-        check(-1 <= health <= 0xFFFF, "health_port must be in [-1, 65535]", health, "use 5051, or -1 for none")
-        check(self.sessions >= 1, "sessions must be at least 1", self.sessions, "use 4")
-        check(self.timeout_s > 0, "timeout_s must be positive", self.timeout_s, "use 120")
-        check(self.age_s > 0, "age_s must be positive", self.age_s, "use 3600")
-        check(self.prepared_gb > 0, "prepared_gb must be more than 0", self.prepared_gb, "use 4")
-        check(self.prepared_actors >= 0, "prepared_actors must be 0 or more", self.prepared_actors, "use 0")
-        check(self.grace_s >= 0, "grace_s must not be negative", self.grace_s, "use 30")
-        check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
         alone = bool(self.keys.folder) and not is_url(self.state)
         check(not alone, "keys.folder is for state=redis://", self.keys.folder, "leave it out: keys are in state=")
         named = bool(self.state_name) and not set(self.state_name) & set("{}*? ")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from privcirnet.config.checks import check, check_name
+from privcirnet.config.checks import check, check_fields, choice, number
 
 STARTS = ("least_squares", "fisher", "frobenius", "random")
 STAGES = ("train", "finetune", "replace", "qat")
@@ -13,49 +13,49 @@ OPTIMIZERS = ("adamw", "sgd", "muon")
 class FitConfig:
     """How :func:`privcirnet.fit` trains; weights are usually there already."""
 
-    epochs: int = 10
+    epochs: int = number(10, least=0)
     """passes over the training images."""
-    batch_size: int = 64
+    batch_size: int = number(64, least=2)
     """images in a batch."""
-    optimizer: str = "adamw"
+    optimizer: str = choice("adamw", OPTIMIZERS)
     """adamw, sgd, or muon: orthogonal updates of matrices, which learn most per epoch; AdamW's of all else."""
-    momentum: float = 0.9
+    momentum: float = number(0.9, least=0, below=1)
     """of sgd and muon."""
-    learning_rate: float = 1e-3
+    learning_rate: float = number(1e-3, above=0)
     """at the start of a cosine."""
     relative: bool = False
     """learning rates are shares of each tensor's root mean square: for 8 bits, where tensors may be of any size."""
-    min_learning_rate: float = 1e-5
+    min_learning_rate: float = number(1e-5, least=0)
     """at its end."""
-    warmup_epochs: int = 0
+    warmup_epochs: int = number(0, least=0)
     """epochs of a linear rise before the cosine."""
-    weight_decay: float = 0.01
+    weight_decay: float = number(0.01, least=0)
     """of weights; biases and norms have none."""
-    clip_gradient: float = 1.0
+    clip_gradient: float = number(1.0, least=0)
     """largest norm of all gradients together; 0 for none."""
-    ema: float = 0.0
+    ema: float = number(0.0, least=0, below=1)
     """decay of the running average of the weights, which is saved in their place; 0 for none."""
-    crop_padding: int = 0
+    crop_padding: int = number(0, least=0)
     """pixels of padding on each side before a random crop; 0 for no such crops."""
     flip: bool = False
     """mirror half of the images, drawn at random."""
-    mixup: float = 0.0
+    mixup: float = number(0.0, least=0)
     """alpha of mixup; 0 for none."""
-    cutmix: float = 0.0
+    cutmix: float = number(0.0, least=0)
     """alpha of cutmix; 0 for none."""
-    mix_epochs: int = -1
+    mix_epochs: int = number(-1, least=-1)
     """epochs with mixup and cutmix; -1 for all."""
-    amp: str = "false"
+    amp: str = choice("false", ("true", "false", "auto"))
     """automatic mixed precision, bfloat16 where torch considers it safe: true, false, or auto: if it is faster here."""
     channels_last: bool = False
     """images with channels innermost: faster convolutions on many machines."""
     compile: bool = False
     """compile training steps (torch.compile): the first is slow, the others are faster; needs a C++ compiler."""
-    outlier_penalty: float = 0.0
+    outlier_penalty: float = number(0.0, least=0)
     """weight of the penalty on images whose values before a square are far above the usual; 0 for none."""
-    label_smoothing: float = 0.0
+    label_smoothing: float = number(0.0, least=0, below=1)
     """in [0, 1)."""
-    distillation: float = 0.5
+    distillation: float = number(0.5, least=0, most=1)
     """weight of the teacher's soft labels, in [0, 1]."""
 
 
@@ -66,13 +66,13 @@ class RecipeConfig(FitConfig):
     Every default stands here once: configs/recipe and configs/experiment name only what differs.
     """
 
-    epochs: int = 40
-    learning_rate: float = 3e-3
-    weight_decay: float = 0.05
-    clip_gradient: float = 0.0
-    label_smoothing: float = 0.05
-    distillation: float = 0.0
-    stage: str = "train"
+    epochs: int = number(40, least=0)
+    learning_rate: float = number(3e-3, above=0)
+    weight_decay: float = number(0.05, least=0)
+    clip_gradient: float = number(0.0, least=0)
+    label_smoothing: float = number(0.05, least=0, below=1)
+    distillation: float = number(0.0, least=0, most=1)
+    stage: str = choice("train", STAGES)
     """train (dense), finetune (circulant), replace (activations, norms: by model.arguments) or qat."""
     init: str = ""
     """run directory, checkpoint or hf-hub:OWNER/NAME to start from; empty for random weights. In train the weights that
@@ -81,12 +81,12 @@ class RecipeConfig(FitConfig):
     """plan.json: of finetune with block sizes, of replace with what activations become."""
     uniform: int = 0
     """block size of every layer that can have it, instead of a plan; 0 for none. Only for finetune."""
-    start: str = "least_squares"
+    start: str = choice("least_squares", STARTS)
     """circulant weights that finetune starts from: least_squares (nearest outputs on training images), the nearest
     weights, loss-aware (fisher) or with equal importance (frobenius), or random."""
     pad: bool = False
     """whether uniform pads layers to whole blocks, those without batch norm or AESPA; false: blocks must divide."""
-    damping: float = 1.0
+    damping: float = number(1.0, least=0)
     """of start=fisher: importance of a weight = its Fisher information + damping x its layer's mean."""
     teacher: str = ""
     """run directory or checkpoint of the network whose soft labels are learned; empty for none."""
@@ -96,47 +96,26 @@ class RecipeConfig(FitConfig):
     """blocks that imitate those of the original, as a pattern of module names: 'blocks.*'; empty for none."""
     original: str = ""
     """run directory or checkpoint of the network that is imitated; empty: recipe.init, which has the old operations."""
-    crop_scale: float = 0.0
+    crop_scale: float = number(0.0, least=0, most=1)
     """smallest share of the area of a random crop that is resized to the image, the largest is 1; 0 for none."""
-    erase: float = 0.0
+    erase: float = number(0.0, least=0, below=1)
     """share of images with a random rectangle erased."""
-    rand_augment: int = 0
+    rand_augment: int = number(0, least=0)
     """random operations (RandAugment) on each image, one after another; 0 for none."""
-    rand_magnitude: int = 9
+    rand_magnitude: int = number(9, least=0, most=30)
     """their strength, 0 to 30."""
-    rand_deviation: float = 0.0
+    rand_deviation: float = number(0.0, least=0)
     """standard deviation of the strength of each operation on each image."""
 
     def __post_init__(self) -> None:
-        check_name("recipe.stage", self.stage, STAGES)
-        check_name("recipe.start", self.start, STARTS)
-        check(self.damping >= 0, "recipe.damping must not be negative", self.damping, "use 1")
-        check(self.outlier_penalty >= 0, "recipe.outlier_penalty must not be negative", self.outlier_penalty, "use 0.1")
+        object.__setattr__(self, "amp", str(self.amp).lower())
+        check_fields(self, "recipe.")
         imitates, both = bool(self.imitate), f"imitate={self.imitate} compile={self.compile}"
         check(not (imitates and self.compile), "an imitation is not compiled", both, "leave one out")
         check(not imitates or bool(self.init), "recipe.imitate needs recipe.init", "none", "give a run directory")
         useless = bool(self.original) and not imitates
         check(not useless, "a recipe.original needs recipe.imitate", self.original, "use imitate='blocks.*'")
-        check(self.epochs >= 0, "recipe.epochs must not be negative", self.epochs, "use 40")
-        check(self.batch_size >= 2, "recipe.batch_size must be at least 2", self.batch_size, "use 64")
-        check_name("recipe.optimizer", self.optimizer, OPTIMIZERS)
-        check(self.learning_rate > 0, "recipe.learning_rate must be positive", self.learning_rate, "use 3e-3")
-        object.__setattr__(self, "amp", str(self.amp).lower())
-        check(self.amp in ("true", "false", "auto"), "recipe.amp must be true, false or auto", self.amp, "use auto")
-        in_range = 0 <= self.label_smoothing < 1 and 0 <= self.distillation <= 1
-        got = f"{self.label_smoothing}, {self.distillation}"
-        check(in_range, "recipe.label_smoothing and distillation must be fractions", got, "use 0.05 and 0.5")
-        fractions = self.momentum, self.ema, self.erase
-        check(all(0 <= f < 1 for f in fractions), "recipe.momentum, ema, erase must be in [0, 1)", fractions, "use 0.9")
-        sizes = self.warmup_epochs, self.clip_gradient, self.crop_padding, self.rand_augment, self.mixup, self.cutmix
-        rule = "recipe.warmup_epochs, clip_gradient, crop_padding, rand_augment, mixup and cutmix must not be negative"
-        check(min(sizes) >= 0, rule, sizes, "use 0 for none")
-        strength = self.rand_magnitude
-        check(0 <= strength <= 30, "recipe.rand_magnitude must be between 0 and 30", strength, "use 9")
-        spread = self.rand_deviation
-        check(spread >= 0, "recipe.rand_deviation must not be negative", spread, "use 0.5, or 0 for none")
         smallest, padding = self.crop_scale, self.crop_padding
-        check(0 <= smallest <= 1, "recipe.crop_scale must be a share of the area", smallest, "use 0.08, or 0 for none")
         both = f"crop_scale={smallest} crop_padding={padding}"
         check(not (smallest and padding), "a recipe has one kind of random crop", both, "leave one out")
         mixes, both = max(self.mixup, self.cutmix), f"teach_once=true mixup={self.mixup} cutmix={self.cutmix}"

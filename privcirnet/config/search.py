@@ -4,7 +4,15 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 
 from privcirnet.artifact import REPLACEMENTS
-from privcirnet.config.checks import check, check_name, check_place, check_powers_of_two
+from privcirnet.config.checks import (
+    check,
+    check_fields,
+    check_name,
+    check_place,
+    check_powers_of_two,
+    choice,
+    number,
+)
 from privcirnet.config.ckks import CkksConfig, check_mode
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
@@ -72,33 +80,33 @@ class SearchConfig:
     """sizes to choose from."""
     pad: bool = False
     """whether layers may be padded to whole blocks, those without batch norm or AESPA; false: blocks must divide."""
-    budget_on: str = "all"
+    budget_on: str = choice("all", BUDGETS)
     """seconds that the budget limits: all (server, client and network) or server, as the papers count."""
-    objective: str = "prepared"
+    objective: str = choice("prepared", OBJECTIVES)
     """what is to be fast: prepared (the preparation, which has all encrypted work), online (with the image) or total
     (both)."""
-    online_s: float = 0.0
+    online_s: float = number(0.0, least=0)
     """cap on the seconds with the image besides the budget; 0 for none."""
-    prepared_s: float = 0.0
+    prepared_s: float = number(0.0, least=0)
     """cap on the seconds of preparation besides the budget; 0 for none."""
-    together: int = 1
+    together: int = number(1, least=1, most=MOST_IMAGES)
     """images that are prepared at once, 1 to 8: layers that then take several together are priced so."""
-    sensitivity: str = "auto"
+    sensitivity: str = choice("auto", SENSITIVITIES)
     """kfac (errors of the outputs after the least-squares start), energy (what the entries that become one weigh),
     fisher (per-sample gradients), batch_gradient (the published shortcut) or weights (plain squared error); auto lets
     kfac, energy and fisher propose a plan each."""
-    score: str = "divergence"
+    score: str = choice("divergence", SCORES)
     """how the plans and one block size everywhere compete: divergence (from the dense network, after the least-squares
     start) or none, for the plan that is proposed first."""
-    refine: float = 0.0
+    refine: float = number(0.0, least=0)
     """seconds of a local search around the best plan, by its score; 0 for none."""
-    race: int = 0
+    race: int = number(0, least=0)
     """steps that each plan's network is trained for, as ``recipe`` says, before the divergence chooses; 0 for none."""
     recipe: FitConfig = field(default_factory=FitConfig)
     """how plans are trained in a race: as fine-tuning will train the chosen one."""
-    damping: float = 1.0
+    damping: float = number(1.0, least=0)
     """of the projection whose sensitivity is measured; see recipe.damping."""
-    samples: int = 2048
+    samples: int = number(2048, least=1)
     """training images, at most, that the Fisher information is measured on."""
     until_stable: bool = True
     """stop measuring when doubling the images leaves the plan unchanged; false: use all samples."""
@@ -106,9 +114,9 @@ class SearchConfig:
     """layers that have no choice, with their block size: [stem:1,layer4.*:8]; of activations act1:own or act1:aespa."""
     equal: list[list[str]] = field(default_factory=list[list[str]])
     """groups of layers that must have equal block sizes: [[layer1.*],[layer2.0.conv1,layer2.0.conv2]]."""
-    traffic_mb: float = 0.0
+    traffic_mb: float = number(0.0, least=0)
     """cap on the bytes exchanged for an image, both ways, in 10^6 bytes; 0 for none."""
-    memory_mb: float = 0.0
+    memory_mb: float = number(0.0, least=0)
     """cap on the server's encoded weights, in 10^6 bytes; 0 for none."""
     compose: bool = False
     """whether a 1 x 1 convolution may become one with the next, as an inverted residual's project with the next expand:
@@ -116,9 +124,9 @@ class SearchConfig:
     activations: list[str] = field(default_factory=list[str])
     """what activations may become, besides staying exact: aespa, square, identity; budgets then count them. None: they
     stay, or were replaced before."""
-    solver: str = "cbc"
+    solver: str = choice("cbc", ("cbc", "highs"))
     """cbc, which comes with PuLP, or highs, which needs privcirnet[highs]."""
-    sweep: int = 0
+    sweep: int = number(0, least=0)
     """number of budgets between the fastest and the slowest latency, with a plan for each; 0 for none."""
 
 
@@ -138,11 +146,11 @@ class SearchRunConfig(SearchConfig):
     """interactive, or ckks: costs and depth of a network that takes one request and one answer."""
     uniform: int = 0
     """block size whose latency everywhere is the budget; 0 for 4, where budget and fraction give none."""
-    budget: float = 0.0
+    budget: float = number(0.0, least=0)
     """budget in seconds instead, if positive."""
-    fraction: float = 0.0
+    fraction: float = number(0.0, least=0, most=1)
     """budget as a share of the dense network's latency instead, if positive."""
-    sweep: int = 12
+    sweep: int = number(12, least=0)
     recipe: RecipeConfig = field(default_factory=RecipeConfig)
     """how plans are trained in a race: as fine-tuning will train the chosen one."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -150,26 +158,20 @@ class SearchRunConfig(SearchConfig):
     ckks: CkksConfig = field(default_factory=CkksConfig)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_place("out", self.out)
         check_powers_of_two("block_sizes", self.block_sizes)
         known = self.uniform in (0, *self.block_sizes)
         check(known, "uniform must be one of block_sizes", self.uniform, "use 4, or another of them")
-        check(self.budget >= 0, "budget must not be negative", self.budget, "give seconds")
-        check(0 <= self.fraction <= 1, "fraction must be in [0, 1]", self.fraction, "use 0.5")
         given = {"budget": self.budget, "fraction": self.fraction, "uniform": self.uniform}
         named = " ".join(f"{name}={value}" for name, value in given.items() if value)
         once = sum(map(bool, given.values())) <= 1
         check(once, "a budget is given once", named, "leave all but one out, or at 0")
-        check_name("budget_on", self.budget_on, BUDGETS)
-        check_name("objective", self.objective, OBJECTIVES)
         check_mode(self.mode)
         direct = self.mode == "interactive" or (self.limited == "seconds" and not self.online_s + self.prepared_s)
         check(direct, "mode=ckks prepares nothing", self.objective, "leave objective, online_s and prepared_s out")
         alone = self.mode == "interactive" or not self.compose
         check(alone, "mode=ckks has no rounds that composing saves", "compose=true", "use compose=false")
-        caps = self.online_s, self.prepared_s
-        check(min(caps) >= 0, "online_s and prepared_s must not be negative", caps, "use 0 for no cap")
-        check(1 <= self.together <= MOST_IMAGES, "together must be in [1, 8]", self.together, "use 8")
         ahead = self.together == 1 or self.objective in ("prepared", "total")
         check(ahead, "together= is about preparations", self.together, "give objective=prepared or total")
         apart = self.together == 1 or not self.compose
@@ -179,21 +181,11 @@ class SearchRunConfig(SearchConfig):
         prepared = not self.activations or (self.mode == "interactive" and self.sensitivity in ("auto", "fisher"))
         got = f"mode={self.mode} sensitivity={self.sensitivity}"
         check(prepared, "activations need mode=interactive sensitivity=fisher", got, "leave activations out")
-        check_name("score", self.score, SCORES)
-        check(self.refine >= 0, "refine must not be negative", self.refine, "use 60, or 0 for no local search")
         scored = not self.refine or self.scores
         got = f"refine={self.refine:g} score={self.score} mode={self.mode}"
         check(scored, "only scored plans can be refined", got, "leave refine out")
-        check(self.race >= 0, "race must not be negative", self.race, "use 40, or 0 for no race")
         got = f"race={self.race} score={self.score} mode={self.mode}"
         check(not self.race or self.scores, "only scored plans can race", got, "leave race out")
-        check(self.sweep >= 0, "sweep must not be negative", self.sweep, "use 12")
-        check_name("sensitivity", self.sensitivity, SENSITIVITIES)
-        check(self.damping >= 0, "damping must not be negative", self.damping, "use 1")
-        check(self.samples >= 1, "samples must be positive", self.samples, "use 2048")
-        caps = self.traffic_mb, self.memory_mb
-        check(min(caps) >= 0, "traffic_mb and memory_mb must not be negative", caps, "use 0 for no cap")
-        check_name("solver", self.solver, ("cbc", "highs"))
 
     @property
     def reference(self) -> int:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
-from privcirnet.config.checks import check, check_name, check_place
+from privcirnet.config.checks import check, check_fields, check_place, choice
 from privcirnet.config.data import DataConfig
 from privcirnet.config.model import ModelConfig
 from privcirnet.config.quant import QuantConfig
@@ -27,7 +27,7 @@ class TrainConfig:
     """cpu, cuda, or auto: cuda if there is one."""
     evaluate: str = ""
     """checkpoint whose accuracy on the data is measured, without training; empty to train."""
-    compact: str = ""
+    compact: str = choice("", ("", *COMPACT))
     """with evaluate=: also write a smaller copy to out and measure that: float16, or rows8, 8 bits and a step a row."""
     resume: bool = True
     """resume an interrupted run; false starts it over."""
@@ -41,8 +41,8 @@ class TrainConfig:
     quant: QuantConfig = field(default_factory=QuantConfig)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_place("out", self.out)
-        check_name("compact", self.compact, ("", *COMPACT))
         check(not self.compact or bool(self.evaluate), "compact= needs evaluate=", self.compact, "name a checkpoint")
         found = not self.tensorboard or find_spec("tensorboard") is not None
         remedy = "pip install privcirnet[tensorboard], or leave tensorboard=true out"

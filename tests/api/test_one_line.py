@@ -122,7 +122,7 @@ def test_a_budget_of_zero_is_the_default_as_in_the_script():
         pc.search(model, (IMAGES, LABELS), budget=budget, samples=16, **OPTIONS) for budget in (0, pc.uniform(4))
     )
     assert found.budget == usual.budget
-    with pytest.raises(pc.RuleError, match="budget must not be negative: got -1"):
+    with pytest.raises(pc.RuleError, match="budget must be at least 0: got -1"):
         pc.search(model, (IMAGES, LABELS), budget=-1, **OPTIONS)
 
 

@@ -53,5 +53,5 @@ def test_a_limit_takes_some_images_of_each_split():
     assert torch.equal(some.train_images, every.sample(20)[0])
     assert torch.equal(some.test_images, every.held_out(20)[0])
     assert len(load_for(DataConfig(limit=10**6)).train_labels) == len(every.train_labels)
-    with pytest.raises(RuleError, match=r"data\.limit must not be negative: got -1"):
+    with pytest.raises(RuleError, match=r"data\.limit must be at least 0: got -1"):
         DataConfig(limit=-1)

@@ -120,7 +120,7 @@ def test_a_ckks_program_has_a_page(tmp_path):
     [
         (["server=127.0.0.1:9"], "a server must listen at its address"),
         (["program=nowhere"], "a program's manifest must exist"),
-        (["ui_port=99999"], "ui_port must be in [0, 65535]: got 99999; use 0 for a free one"),
+        (["ui_port=99999"], "ui_port must be in [0, 65535]: got 99999; use 0"),
     ],
 )
 def test_what_is_missing_is_one_line(monkeypatch, capsys, settings, words):

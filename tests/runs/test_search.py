@@ -237,9 +237,9 @@ def test_a_network_that_explodes_is_refused_before_the_machine_is_measured(monke
         ({"fraction": 1.5}, r"fraction must be in \[0, 1\]: got 1.5"),
         ({"sensitivity": "hessian"}, "sensitivity must be a known one: got 'hessian'"),
         ({"solver": "gurobi"}, "solver must be a known one"),
-        ({"traffic_mb": -1.0}, "must not be negative"),
+        ({"traffic_mb": -1.0}, "traffic_mb must be at least 0: got -1"),
         ({"objective": "offline"}, "objective must be a known one: got 'offline'"),
-        ({"online_s": -1.0}, "online_s and prepared_s must not be negative"),
+        ({"online_s": -1.0}, "online_s must be at least 0: got -1"),
     ],
 )
 def test_settings_are_checked(run, changes, message):

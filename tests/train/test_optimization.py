@@ -136,8 +136,8 @@ def test_the_average_follows():
     ("change", "message"),
     [
         ({"optimizer": "lion"}, "recipe.optimizer must be a known one: got 'lion'; use one of adamw, sgd, muon"),
-        ({"ema": 1.0}, r"recipe.momentum, ema, erase must be in \[0, 1\)"),
-        ({"clip_gradient": -1.0}, "must not be negative"),
+        ({"ema": 1.0}, r"recipe.ema must be in \[0, 1\): got 1.0; use 0"),
+        ({"clip_gradient": -1.0}, "recipe.clip_gradient must be at least 0"),
     ],
 )
 def test_wrong_settings(change, message):
