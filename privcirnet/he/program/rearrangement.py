@@ -57,7 +57,7 @@ class Tokens(Rearrangement):
     needs_share = True
 
     def places(self, x: np.ndarray) -> np.ndarray:
-        """A class token is zero: whoever knows its value adds it."""
+        """Return a class token is zero: whoever knows its value adds it."""
         return tokens(x)
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
@@ -73,7 +73,7 @@ class Tokens(Rearrangement):
 
 @dataclass(frozen=True)
 class Take(Rearrangement):
-    """One token: (C, T, 1) to (C, 1, 1).
+    """Selection of one token: (C, T, 1) to (C, 1, 1).
 
     Attributes:
         place: number of the token, in [0, T).
@@ -147,9 +147,9 @@ class AsStrided(Rearrangement):
 
     Attributes:
         shape: (C, H, W) of the result, which has as many values as the grid.
-        offset: where the grid begins.
-        sizes: of the grid's axes, at most :data:`MAX_AXES`.
-        strides: one for each axis, of any sign; 0 repeats values.
+        offset: position at which the grid begins.
+        sizes: lengths of the grid's axes, at most :data:`MAX_AXES`.
+        strides: steps of each axis, of any sign; 0 repeats values.
     """
 
     kind: ClassVar[str] = "gather"
@@ -183,8 +183,8 @@ class Sampled(Rearrangement):
 
     Attributes:
         axis: 1 for rows, 2 for columns.
-        first: may be negative.
-        count: how many.
+        first: number of the first row, which may be negative.
+        count: number of rows.
     """
 
     kind: ClassVar[str] = "sampled"
@@ -195,8 +195,8 @@ class Sampled(Rearrangement):
     count: int
 
     def places(self, x: np.ndarray) -> np.ndarray:
-        wanted = self.first + self.stride * np.arange(self.count)
-        return x.take(wanted.clip(0, x.shape[self.axis] - 1), axis=self.axis)
+        positions = self.first + self.stride * np.arange(self.count)
+        return x.take(positions.clip(0, x.shape[self.axis] - 1), axis=self.axis)
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
         channels, height, width = shapes[0]
