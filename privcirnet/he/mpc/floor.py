@@ -137,10 +137,10 @@ class ExactFloor:
     @cached_property
     def merges(self) -> list[ComparisonMerge]:
         """The client chooses in them."""
-        each = enumerate(zip(self._parts, self.groups, strict=True))
+        pairs = enumerate(zip(self._parts, self.groups, strict=True))
         return [
             ComparisonMerge(tuple(tuple(map(group.index, digits)) for digits in part), i > 0)
-            for i, (part, group) in each
+            for i, (part, group) in pairs
         ]
 
     @cached_property
@@ -214,11 +214,11 @@ class ExactFloor:
         return (first,), (second,), third, (self.width + self.signs,)
 
 
-def _widths(bits: int, most: int) -> list[int]:
+def _widths(bits: int, limit: int) -> list[int]:
     """Return the bits of digits, of at most 4, or 5 where so many digits would not do; at most a third more of them."""
-    count = max(min(-(-bits // 4), most), -(-bits // _MOST))
-    if count > most + most // 3:
-        raise ValueError(f"{bits} bits are more than {most + most // 3} digits hold")
+    count = max(min(-(-bits // 4), limit), -(-bits // _MOST))
+    if count > limit + limit // 3:
+        raise ValueError(f"{bits} bits are more than {limit + limit // 3} digits hold")
     return [bits // count + (i < bits % count) for i in range(count)]
 
 

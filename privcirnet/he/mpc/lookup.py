@@ -57,8 +57,8 @@ class Lookup:
     def __post_init__(self) -> None:
         """Check the table."""
         if len(self.table) != 1 << self.bits or not LEAST_INDEX_BITS <= self.bits <= MOST_INDEX_BITS:
-            most = MOST_INDEX_BITS
-            raise ValueError(f"a table must have 2^{LEAST_INDEX_BITS} to 2^{most} entries, not {len(self.table)}")
+            limit = MOST_INDEX_BITS
+            raise ValueError(f"a table must have 2^{LEAST_INDEX_BITS} to 2^{limit} entries, not {len(self.table)}")
         if max(self.table) - min(self.table) >= self.t:
             raise ValueError(f"the entries of a table must span less than t = {self.t}")
 
@@ -120,10 +120,10 @@ class Lookup:
     @cached_property
     def words(self) -> Residues:
         """Bit j of all entries, (entry bits, words)."""
-        each = np.array([value - self.least for value in self.table], dtype=np.uint64)
-        found = each >> np.arange(self.entry_bits, dtype=np.uint64)[:, None] & np.uint64(1)
+        offsets = np.array([value - self.least for value in self.table], dtype=np.uint64)
+        bits = offsets >> np.arange(self.entry_bits, dtype=np.uint64)[:, None] & np.uint64(1)
         whole = np.zeros((self.entry_bits, 64 * self.place_words), dtype=np.uint8)
-        whole[:, : len(self.table)] = found
+        whole[:, : len(self.table)] = bits
         return np.packbits(whole, axis=1, bitorder="little").view(np.uint64)
 
     @property

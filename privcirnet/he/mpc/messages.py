@@ -61,14 +61,14 @@ def packed(numbers: Sequence[Residues], width: int) -> bytes:
     return joined([planes(number, width) for number in numbers])
 
 
-def numbers_of(found: Residues, m: int) -> Residues:
+def numbers_of(bit_planes: Residues, m: int) -> Residues:
     """Return the numbers of planes, (values,) of (bits, words).
 
     Raises:
         RuleError: one is not under m.
     """
-    values = np.empty(64 * found.shape[1], dtype=np.uint64)
-    values_into(values, np.ascontiguousarray(found))
+    values = np.empty(64 * bit_planes.shape[1], dtype=np.uint64)
+    values_into(values, np.ascontiguousarray(bit_planes))
     if values.size and int(values.max()) >= m:
         raise RuleError("shares must be under their modulus", got=int(values.max()), remedy="send the message again")
     return values

@@ -22,12 +22,12 @@ def entries_into(out: Residues, places: Residues, index: Residues, table: Residu
         for w in range(words):
             low, high = places[i, (w - whole) & (words - 1)], places[i, (w - whole - 1) & (words - 1)]
             moved[w] = (low << by) | ((high >> np.uint64(1)) >> (np.uint64(63) - by))
-        found = np.uint64(0)
+        entry = np.uint64(0)
         for j in range(table.shape[0]):
             parity = np.uint64(0)
             for w in range(words):
                 parity ^= moved[w] & table[j, w]
             for half in (32, 16, 8, 4, 2, 1):
                 parity ^= parity >> np.uint64(half)
-            found |= (parity & np.uint64(1)) << np.uint64(j)
-        out[i] = found
+            entry |= (parity & np.uint64(1)) << np.uint64(j)
+        out[i] = entry

@@ -46,13 +46,13 @@ def pack_made(make: Callable[[int, int], Residues], count: int, t: int) -> memor
     from privcirnet.he.rlwe.kernels.wire_bytes import pack_into
 
     width = _width(t)
-    made, bits = np.empty(-(-count * width // WORD), dtype=np.uint64), np.array([width], dtype=np.uint64)
+    words, bits = np.empty(-(-count * width // WORD), dtype=np.uint64), np.array([width], dtype=np.uint64)
 
     def some(first: int, end: int) -> None:
-        pack_into(made[first * width // WORD :], make(first, end)[None], bits)
+        pack_into(words[first * width // WORD :], make(first, end)[None], bits)
 
     passes.in_parts(some, count, WORD)
-    return made.view(np.uint8)[: packed_size(count, t)].data
+    return words.view(np.uint8)[: packed_size(count, t)].data
 
 
 def unpack(message: Octets, shape: tuple[int, ...], t: int) -> Residues:

@@ -55,9 +55,9 @@ def elementwise(kernel: Callable[..., None], shares: Sequence[Residues], *consta
         kernel: writes its first argument, from the shares and the constants.
         shares: all of one shape.
     """
-    found = np.empty(shares[0].shape, dtype=np.uint64)
-    flat = [np.ascontiguousarray(share).reshape(-1) for share in (found, *shares)]
-    if any(share.size != found.size for share in flat):
+    residues = np.empty(shares[0].shape, dtype=np.uint64)
+    flat = [np.ascontiguousarray(share).reshape(-1) for share in (residues, *shares)]
+    if any(share.size != residues.size for share in flat):
         raise ValueError(f"shares must have one shape: got {[share.shape for share in shares]}")
-    in_parts(lambda first, end: kernel(*(share[first:end] for share in flat), *constants), found.size)
-    return found
+    in_parts(lambda first, end: kernel(*(share[first:end] for share in flat), *constants), residues.size)
+    return residues

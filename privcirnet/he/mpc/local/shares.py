@@ -90,7 +90,7 @@ class _Shares(Domain[Residues | None]):
         return None if x is None else _sum_pool(x, window, self._t)
 
     def plus(self, x: Residues | None, constants: np.ndarray) -> Residues | None:
-        """The server alone adds them."""
+        """Return the server alone adds them."""
         share = present(x)
         if not self._server:
             return share
@@ -105,9 +105,9 @@ def local_client(program: Program, node: Node, shares: Sequence[Residues]) -> Re
     return present(_Shares(program.parameters.plain_modulus, server=False).visit(node, shares, _UNKNOWN))
 
 
-def local_server(program: Program, node: Node, held: Mapping[str, Residues | None]) -> Residues | None:
+def local_server(program: Program, node: Node, server_shares: Mapping[str, Residues | None]) -> Residues | None:
     """Return the server's share of a local node; ``held``: the server's shares by node."""
-    shares, weights = [held[name] for name in node.inputs], program.weights.get(node.name)
+    shares, weights = [server_shares[name] for name in node.inputs], program.weights.get(node.name)
     return _Shares(program.parameters.plain_modulus, server=True).visit(node, shares, weights)
 
 

@@ -41,10 +41,10 @@ class BaseOtReceiver:
         """To the sender, 64 bytes for each transfer."""
 
     def _points(self, i: int) -> tuple[bytes, bytes]:
-        own, choice = bindings.crypto_scalarmult_ed25519_base_noclamp(self._secrets[i]), self._choices[i]
-        other = _point(b"nobody knows its logarithm", os.urandom(32))
-        chosen = bindings.crypto_core_ed25519_sub(own, _answer(self._session, i, choice, other))
-        return _swapped(chosen, other, choice)
+        public, choice = bindings.crypto_scalarmult_ed25519_base_noclamp(self._secrets[i]), self._choices[i]
+        random_point = _point(b"nobody knows its logarithm", os.urandom(32))
+        selected = bindings.crypto_core_ed25519_sub(public, _answer(self._session, i, choice, random_point))
+        return _swapped(selected, random_point, choice)
 
     def keys(self, message: Message) -> Residues:
         """Return the chosen keys, two words each, (transfers, 2).
@@ -74,8 +74,8 @@ def send(message: Message, transfers: int, session: bytes) -> tuple[Residues, by
     """
     check_length(message, 2 * POINT_BYTES * transfers, "the points of oblivious transfers")
     message, secret = bytes(message), _scalar()
-    own = bindings.crypto_scalarmult_ed25519_base_noclamp(secret)
-    transcript = _transcript(session, message, own)
+    public = bindings.crypto_scalarmult_ed25519_base_noclamp(secret)
+    transcript = _transcript(session, message, public)
     points = [_checked(message[i : i + POINT_BYTES]) for i in range(0, len(message), POINT_BYTES)]
 
     def key(i: int, choice: int) -> bytes:
@@ -86,7 +86,7 @@ def send(message: Message, transfers: int, session: bytes) -> tuple[Residues, by
         except CryptoError as error:
             raise _bad("the identity") from error
 
-    return _blocks(key(i, choice) for i in range(transfers) for choice in (0, 1)).reshape(transfers, 2, 2), own
+    return _blocks(key(i, choice) for i in range(transfers) for choice in (0, 1)).reshape(transfers, 2, 2), public
 
 
 def _scalar() -> bytes:
@@ -100,8 +100,8 @@ def _point(*parts: bytes) -> bytes:
     return bindings.crypto_core_ed25519_add(*halves)
 
 
-def _answer(session: bytes, i: int, choice: int, other: bytes) -> bytes:
-    return _point(session, i.to_bytes(4, "little"), bytes([choice]), other)
+def _answer(session: bytes, i: int, choice: int, point: bytes) -> bytes:
+    return _point(session, i.to_bytes(4, "little"), bytes([choice]), point)
 
 
 def _checked(point: bytes) -> bytes:

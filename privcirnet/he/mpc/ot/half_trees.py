@@ -70,18 +70,18 @@ def hold(t: Residues, sides: Residues, message: Message, session: bytes) -> Resi
     """
     trees, depth = sides.shape
     check_length(message, message_bytes(trees, depth), "correlated trees")
-    taken = t ^ np.frombuffer(bytes(message), dtype=np.uint64).reshape(t.shape)
+    corrected = t ^ np.frombuffer(bytes(message), dtype=np.uint64).reshape(t.shape)
     leaves, permutation = np.empty((trees, 1 << depth, 2), np.uint64), FixedKeyAes(session, "half trees")
 
     def grow(some: slice) -> None:
-        growing, total = _Growing(permutation, leaves[some]), taken[some, 0]
+        growing, total = _Growing(permutation, leaves[some]), corrected[some, 0]
         growing.nodes[:] = 0
-        at, value, hole = sides[some, 0], taken[some, 0], np.uint64(1) - sides[some, 0]
+        at, value, hole = sides[some, 0], corrected[some, 0], np.uint64(1) - sides[some, 0]
         for d in range(1, depth):
             both = growing.double(at, value, hole)
             side = sides[some, d]
             at, hole = np.uint64(2) * hole + side, np.uint64(2) * hole + np.uint64(1) - side
-            value = chosen(both, side) ^ taken[some, d]
+            value = chosen(both, side) ^ corrected[some, d]
             total = both[:, 0] ^ both[:, 1] ^ value
         kernels.closed(leaves[some], at, value, hole, total)
 

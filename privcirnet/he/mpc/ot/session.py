@@ -53,9 +53,9 @@ class OtSession:
         Raises:
             RuleError: the stock does not hold as many.
         """
-        made, message = self._receiver.extend(slots * values)
+        correlated, message = self._receiver.extend(slots * values)
         first, self._chosen = self._chosen, self._chosen + slots * values
-        return ReceiverOts.of(made, values, self._choosing, first), message
+        return ReceiverOts.of(correlated, values, self._choosing, first), message
 
     def help(self, slots: int, values: int, message: Message) -> SenderOts:
         """Return transfers in which the other party chooses; ``message``: its own.
@@ -64,9 +64,9 @@ class OtSession:
             RuleError: the message has another length, or the other party cheats; the session must end. Or the stock
                 does not hold as many.
         """
-        made = self._sender.extend(slots * values, message)
+        correlated = self._sender.extend(slots * values, message)
         first, self._helped = self._helped, self._helped + slots * values
-        return SenderOts.of(made, self._sender.delta, values, self._helping, first)
+        return SenderOts.of(correlated, self._sender.delta, values, self._helping, first)
 
     def lacks(self, choose: int, help: int) -> tuple[bool, bool]:
         """Return which directions must be refilled: where who opened the session helps, and the other one.
@@ -99,17 +99,17 @@ class OtSession:
             raise RuleError("transfers with a stock must be silent", got="softspoken", remedy="leave it out")
         helps, chooses = (first, second) if self._opens else (second, first)
         if self._opens:
-            told = yield [sender.offer()] if helps else []
-            proof = [sender.prove(told[0])] if helps else []
-            told = yield proof + ([receiver.answer(told[-1])] if chooses else [])
+            received = yield [sender.offer()] if helps else []
+            proof = [sender.prove(received[0])] if helps else []
+            received = yield proof + ([receiver.answer(received[-1])] if chooses else [])
         else:
-            told = yield []
-            answer = [receiver.answer(told[0])] if chooses else []
-            told = yield answer + ([sender.offer()] if helps else [])
+            received = yield []
+            answer = [receiver.answer(received[0])] if chooses else []
+            received = yield answer + ([sender.offer()] if helps else [])
         if chooses:
-            receiver.finish(told[0])
+            receiver.finish(received[0])
         if not self._opens:
-            yield [sender.prove(told[-1])] if helps else []
+            yield [sender.prove(received[-1])] if helps else []
 
 
 def message_bytes(source: str, slots: int, values: int) -> int:
@@ -135,12 +135,12 @@ def initiate(source: str = "softspoken") -> Generator[Parts, Parts, OtSession]:
     session = os.urandom(_NAME_BYTES)
     first, second = _directions(session)
     sender = softspoken.Sender(K, first)
-    told = yield [session, sender.hello]
-    receiver = softspoken.Receiver(told[0], K, second)
-    sender.begin(told[1])
-    chosen, seeds = _choosing(receiver, source, second)
+    received = yield [session, sender.hello]
+    receiver = softspoken.Receiver(received[0], K, second)
+    sender.begin(received[1])
+    chooser, seeds = _choosing(receiver, source, second)
     yield [receiver.setup, *seeds]
-    return OtSession(_helping(sender, source, first, told[2:]), chosen, session, opens=True)
+    return OtSession(_helping(sender, source, first, received[2:]), chooser, session, opens=True)
 
 
 def respond(source: str = "softspoken") -> Generator[Parts, Parts, OtSession]:
@@ -152,17 +152,17 @@ def respond(source: str = "softspoken") -> Generator[Parts, Parts, OtSession]:
     Returns:
         its end of the transfers.
     """
-    told = yield []
-    check_length(told[0], _NAME_BYTES, "a session's name")
-    session = bytes(told[0])
+    received = yield []
+    check_length(received[0], _NAME_BYTES, "a session's name")
+    session = bytes(received[0])
     first, second = _directions(session)
     sender = softspoken.Sender(K, second)
-    receiver = softspoken.Receiver(told[1], K, first)
-    chosen, seeds = _choosing(receiver, source, first)
-    told = yield [sender.hello, receiver.setup, *seeds]
-    sender.begin(told[0])
+    receiver = softspoken.Receiver(received[1], K, first)
+    chooser, seeds = _choosing(receiver, source, first)
+    received = yield [sender.hello, receiver.setup, *seeds]
+    sender.begin(received[0])
     yield []
-    return OtSession(_helping(sender, source, second, told[1:]), chosen, session, opens=False)
+    return OtSession(_helping(sender, source, second, received[1:]), chooser, session, opens=False)
 
 
 def setup_sizes(source: str) -> list[tuple[int, ...]]:
@@ -198,8 +198,8 @@ def _choosing(
         raise RuleError(rule, got=source, remedy="silent sends a fortieth of the bytes, ahead")
     if source == "softspoken":
         return receiver, []
-    made, message = receiver.extend(silent.CODE.spent)
-    return silent.Receiver(made, session), [message]
+    correlated, message = receiver.extend(silent.CODE.spent)
+    return silent.Receiver(correlated, session), [message]
 
 
 def _helping(sender: softspoken.Sender, source: str, session: bytes, seeds: Parts) -> softspoken.Sender | silent.Sender:

@@ -119,9 +119,9 @@ class _Party(Confined):
 
     def _function(self, leaves: Residues, key: bytes) -> Residues:
         """Return the check's function of the leaves, plus its mask."""
-        found = np.empty(2, dtype=np.uint64)
-        field.combination(found, self._spent[-SECURITY:])
-        return found ^ linear_check(key, [leaves.reshape(-1)])[0]
+        combined = np.empty(2, dtype=np.uint64)
+        field.combination(combined, self._spent[-SECURITY:])
+        return combined ^ linear_check(key, [leaves.reshape(-1)])[0]
 
     def _proof(self, function: Residues) -> bytes:
         number = self._iterations.to_bytes(8, "little")
@@ -154,11 +154,11 @@ class _Party(Confined):
         if transfers > self.stock:
             remedy = "both parties run refill before"
             raise RuleError("silent transfers must be made ahead", got=f"{self.stock} for {transfers}", remedy=remedy)
-        found = np.empty((transfers, 2), dtype=np.uint64)
+        rows = np.empty((transfers, 2), dtype=np.uint64)
         for start, part in self._parts(transfers):
-            found[start : start + len(part)] = part
+            rows[start : start + len(part)] = part
             part[:] = 0
-        return found
+        return rows
 
     def _parts(self, transfers: int) -> Iterator[tuple[int, Residues]]:
         start = 0
@@ -180,8 +180,8 @@ class Sender(_Party):
         session: as the receiver's.
     """
 
-    def __init__(self, made: CorrelatedOts, delta: Residues, session: bytes) -> None:
-        super().__init__(made.rows & _clear(), session)
+    def __init__(self, correlated: CorrelatedOts, delta: Residues, session: bytes) -> None:
+        super().__init__(correlated.rows & _clear(), session)
         self.delta = delta | ~_clear()
 
     def offer(self) -> bytes:
@@ -222,10 +222,10 @@ class Receiver(_Party):
         session: as the sender's.
     """
 
-    def __init__(self, made: CorrelatedOts, session: bytes) -> None:
-        assert made.choices is not None
-        choices = np.unpackbits(made.choices.view(np.uint8), bitorder="little")
-        rows = made.rows & _clear()
+    def __init__(self, correlated: CorrelatedOts, session: bytes) -> None:
+        assert correlated.choices is not None
+        choices = np.unpackbits(correlated.choices.view(np.uint8), bitorder="little")
+        rows = correlated.rows & _clear()
         rows[:, 0] |= choices
         super().__init__(rows, session)
 
@@ -240,12 +240,12 @@ class Receiver(_Party):
         self._leaves = half_trees.hold(levels, sides, message, self._session)
         self._key = os.urandom(_BLOCK)
         self._expected = self._proof(self._function(self._leaves, self._key))
-        shown, mask = np.empty(2, dtype=np.uint64), np.zeros((SECURITY, 2), dtype=np.uint64)
-        field.weights(shown, check_point(self._key), sides)
+        weights, mask = np.empty(2, dtype=np.uint64), np.zeros((SECURITY, 2), dtype=np.uint64)
+        field.weights(weights, check_point(self._key), sides)
         mask[:, 0] = (self._spent[-SECURITY:, 0] & np.uint64(1)) << np.uint64(7)
         masked = np.empty(2, dtype=np.uint64)
         field.combination(masked, mask)
-        return self._key + (shown ^ masked).tobytes()
+        return self._key + (weights ^ masked).tobytes()
 
     def finish(self, message: Message) -> None:
         """Take the sender's last message.

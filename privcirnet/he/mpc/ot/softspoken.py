@@ -185,8 +185,8 @@ class Sender(_Party):
         return CorrelatedOts(rows)
 
     def _check(self, corrections: bytes, columns: Residues, check: bytes) -> None:
-        shown = np.frombuffer(check[:16], dtype=np.uint64) & (np.uint64(0) - self._bits.reshape(-1, 1))
-        tags = self._tags(corrections, columns)[1:] ^ shown
+        masked = np.frombuffer(check[:16], dtype=np.uint64) & (np.uint64(0) - self._bits.reshape(-1, 1))
+        tags = self._tags(corrections, columns)[1:] ^ masked
         if not hmac.compare_digest(hashlib.sha256(tags.tobytes()).digest(), check[16:]):
             self._streams = []
             raise RuleError("choices must be alike in all trees", got="others", remedy="start the session again")
