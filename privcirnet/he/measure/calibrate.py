@@ -96,7 +96,7 @@ def circuits(step: int) -> dict[str, LayerCircuit]:
 
 
 def _circuit(steps: list[int], products: int, sums: int = 1, giant: int = 0, fold: int = 0) -> LayerCircuit:
-    """Return a circuit: each input rotated by every step and multiplied ``products`` times, in each of ``sums`` inner sums."""
+    """Return each input rotated by every step and multiplied ``products`` times, in each of its ``sums`` inner sums."""
     rotated = tuple((source, step) for source in range(_INPUTS) for step in steps)
     inner: list[tuple[Pair, ...]] = []
     for source in range(_INPUTS):

@@ -23,7 +23,7 @@ def offer(number: Residues, distance: Residues, m: int) -> Residues:
 
     Args:
         number: mod m, (values,).
-        distance: of its keys.
+        distance: difference of its keys.
     """
     return (number + distance) % np.uint64(m)
 
@@ -32,7 +32,7 @@ def helped(number: Residues, first: Residues, flip: Residues, m: int) -> Residue
     """Return the helper's share of bit x number.
 
     Args:
-        number: that it offered.
+        number: number that it offered.
         first: its key.
         flip: the chooser's message, a plane.
     """
@@ -60,8 +60,8 @@ def choose(bit: Residues, choice: Residues, part: Residues, m: int) -> tuple[Res
 
     Args:
         bit: a plane.
-        choice: of the transfer, a plane.
-        part: of :func:`accept`.
+        choice: choice of the transfer, a plane.
+        part: result of :func:`accept`.
     """
     flip = bit ^ choice
     return flip, pick(flip, part, minus(zeros(part), part, m))
@@ -91,5 +91,5 @@ def bits(plane: Residues) -> Residues:
 
 
 def pick(plane: Residues, if_zero: Residues, if_one: Residues) -> Residues:
-    """Return one where the plane has a bit and zero elsewhere, without a branch."""
+    """Return ``if_one`` where the plane has a bit and ``if_zero`` elsewhere, without a branch."""
     return if_zero ^ ((if_zero ^ if_one) & (np.uint64(0) - bits(plane)))

@@ -25,7 +25,7 @@ def offer(offered: SenderOts, slot: int, strings: Residues, flip: Residues | Non
 
     Args:
         strings: (bits, words).
-        flip: where the chooser's choice is not that of the transfer.
+        flip: bits where the chooser's choice is not that of the transfer.
     """
     first, second = offered.planes(slot, len(strings))
     if flip is not None:
@@ -41,13 +41,13 @@ def accept(ots: ReceiverOts, slot: int, message: Residues, choice: Residues) -> 
 
 @dataclass(frozen=True)
 class DigitComparison:
-    """Whether the client's digit is greater than the server's, and equal to it if a more significant part asks so.
+    """The comparison of two digits: the client's greater than the server's, and equal if a more significant part asks so.
 
     The client makes the table of its answers for every digit of the server. Ahead, the table is shifted by a random
     number of the server's choice, in shares; online the server says where its digit went, and each looks up its share.
 
     Attributes:
-        bits: of the digit.
+        bits: bits of the digit.
     """
 
     bits: int
@@ -55,7 +55,7 @@ class DigitComparison:
 
     @property
     def outputs(self) -> int:
-        """Greater, and perhaps equal."""
+        """Number of results: greater, and perhaps equal."""
         return 1 + self.equal
 
     @property
@@ -128,7 +128,7 @@ class DigitComparison:
         Args:
             digit: planes, (bits, words).
             shift: its choices ahead, alike.
-            fresh: random, (outputs, words): what it knows ahead of the results.
+            fresh: random, (outputs, words): shares of the results that it knows ahead.
         """
         index = digit ^ shift
         return np.concatenate([index, _pick(table, index) ^ fresh])
@@ -178,7 +178,7 @@ class ComparisonMerge:
 
     @property
     def outputs(self) -> int:
-        """Of each chain greater, and perhaps equal."""
+        """Number of results: of each chain greater, and perhaps equal."""
         return len(self.sums)
 
     @cached_property
@@ -229,7 +229,7 @@ class ComparisonMerge:
         """Return the helper's message and its shares of all products of masks, (products, words).
 
         Args:
-            ahead: what it knows of the inputs.
+            ahead: shares of the inputs that it knows ahead.
             flips: the chooser's first message.
         """
         shares = {s: _product(ahead, s) for s in self.products}
@@ -258,10 +258,10 @@ class ComparisonMerge:
         """Return the chooser's message, (online planes, words).
 
         Args:
-            inputs: of the inputs.
-            choices: of its transfers.
+            inputs: shares of the inputs.
+            choices: choices of its transfers.
             products: its shares ahead.
-            fresh: random, (outputs, words): what it knows ahead of the results.
+            fresh: random, (outputs, words): shares of the results that it knows ahead.
         """
         masks = self._masks(choices)
         public = {i: inputs[i] ^ masks[i] for i in self.inputs}
@@ -282,7 +282,7 @@ class ComparisonMerge:
         linear: dict[int, Residues],
         chooser: bool,
     ) -> Residues:
-        """Return a party's share of the outputs: each input is what is public of it and what both know of its mask."""
+        """Return a party's share of the outputs: an input is its public part plus both parties' shares of its mask."""
         shares: dict[Factors, Residues] = dict(zip(self.products, products, strict=True))
         outputs: list[Residues] = []
         for terms in self.sums:

@@ -40,7 +40,7 @@ def client_planes(floor: ExactFloor) -> list[int]:
 
 
 def client_numbers(floor: ExactFloor) -> int:
-    """Return how many numbers the client keeps: a key for each product, what it adds, and parts of the last ones."""
+    """Return the count of the client's numbers: a key for each product, its addend, and parts of the last ones."""
     return floor.products + 1 + floor.signs
 
 
@@ -59,7 +59,7 @@ def server_planes(floor: ExactFloor) -> list[int]:
 
 
 def server_numbers(floor: ExactFloor) -> int:
-    """Return how many numbers the server keeps: its part of each product, and keys of the last."""
+    """Return the count of the server's numbers: its part of each product, and keys of the last."""
     return floor.products + floor.relu + floor.signs
 
 
@@ -67,10 +67,10 @@ def client_offline(floor: ExactFloor, share: Residues, transfers: OtSession) -> 
     """Take the client's turns ahead.
 
     Args:
-        share: of x, mod t, (values,), a multiple of 64 of them.
+        share: share of x, mod t, (values,), a multiple of 64 of them.
 
     Returns:
-        what it keeps.
+        its state for the image.
     """
     t, m, words = np.uint64(floor.t), floor.m, share.size // 64
     u = (share + share) % t
@@ -108,12 +108,12 @@ def client_offline(floor: ExactFloor, share: Residues, transfers: OtSession) -> 
 
 
 def _client_numbers(floor: ExactFloor, carry: Residues, bit: Residues, constant: Residues) -> list[Residues]:
-    """Return what the client offers for products.
+    """Return the numbers that the client offers for products.
 
     Args:
-        carry: what it knows ahead of it, a plane: the carry is that plus the sign times what the server holds.
+        carry: its share ahead, a plane: the carry is that plus the sign times the server's share.
         bit: the last of :func:`client_planes`.
-        constant: what it adds to the result, (values,).
+        constant: addend of the result, (values,).
     """
     if floor.unrounded:
         return [constant]
@@ -129,10 +129,10 @@ def server_ahead(floor: ExactFloor, values: int, transfers: OtSession) -> PartyC
     """Take the server's turns ahead.
 
     Args:
-        values: how many, a multiple of 64.
+        values: number of values, a multiple of 64.
 
     Returns:
-        what it keeps.
+        its state for the image.
     """
     words, m = values // 64, floor.m
     received = yield []
@@ -208,7 +208,7 @@ def server_online(floor: ExactFloor, state: OfflineState, share: Residues) -> Pa
     """Take the server's turns online.
 
     Args:
-        share: of x, mod t, (values,).
+        share: share of x, mod t, (values,).
 
     Returns:
         its share of the result, mod m, (values,).
@@ -277,13 +277,13 @@ def _chosen(floor: ExactFloor, bit: list[Residues], choices: Residues, parts: Re
 
 
 def _kept(floor: ExactFloor, sizes: list[int], state: OfflineState) -> list[Any]:
-    """Return what a party kept in planes: tables, choices, what it knows ahead, shares of merges, of the top, a bit."""
+    """Return a party's stored planes: tables, choices, fresh bits, shares of merges, of the top, a bit."""
     parts, digits = split(state.planes, sizes), len(floor.digits)
     return [*parts[:digits], *parts[digits : digits + 2], parts[digits + 2 : -2], *parts[-2:]]
 
 
 def _known(floor: ExactFloor, fresh: Residues) -> list[dict[int, Residues]]:
-    """Return what the server knows ahead of the inputs of each merge."""
+    """Return the server's shares ahead of the inputs of each merge."""
     parts = _split(fresh, floor.digits)
     return [_inputs(parts, group) for group in floor.groups]
 

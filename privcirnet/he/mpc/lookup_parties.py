@@ -31,7 +31,7 @@ def client_ahead(lookup: Lookup, values: int, transfers: OtSession) -> PartyCoro
     """Take the client's turns ahead.
 
     Args:
-        values: how many, a multiple of 64.
+        values: number of values, a multiple of 64.
 
     Returns:
         what it keeps; the last of the numbers is its share of the index mod 2^k, which is random.
@@ -66,7 +66,7 @@ def client_ahead(lookup: Lookup, values: int, transfers: OtSession) -> PartyCoro
 
 
 def _client_index(lookup: Lookup, down: SenderOts, r_bits: Residues) -> tuple[list[Residues], Residues]:
-    """Return messages, planes each, and the client's share of r; ``own``: its bits."""
+    """Return messages, planes each, and the client's share of r; ``r_bits``: its bits of r."""
     messages, index = list[Residues](), zeros(bits(r_bits[0]))
     for j, size in enumerate([*lookup.sum_bits, 0]):
         first, second = (key[j][:, 1] for key in down.keys)  # the table's bits are in the other word
@@ -79,10 +79,10 @@ def server_ahead(lookup: Lookup, values: int, transfers: OtSession) -> PartyCoro
     """Take the server's turns ahead.
 
     Args:
-        values: how many, a multiple of 64.
+        values: number of values, a multiple of 64.
 
     Returns:
-        what it keeps.
+        its state for the image.
     """
     t, (low, high), words = lookup.t, lookup.sides, values // 64
     received = yield []
@@ -127,7 +127,7 @@ def _by_value(lookup: Lookup, x: Residues, y: Residues, crossed: list[Residues])
 
     Args:
         x: its share of the low digit's.
-        y: of the high one's.
+        y: its share of the high one's.
         crossed: its share of the products of its own and the other's, row by row, without the last.
     """
     grid = np.empty((len(x), *y.shape), dtype=np.uint64)
@@ -166,7 +166,7 @@ def server_online(lookup: Lookup, state: OfflineState, share: Residues) -> Party
     """Take the server's turns online.
 
     Args:
-        share: of the index, mod 2^k, (values,).
+        share: share of the index, mod 2^k, (values,).
 
     Returns:
         its share of the result, mod t, (values,).
@@ -181,7 +181,7 @@ def server_online(lookup: Lookup, state: OfflineState, share: Residues) -> Party
 
 
 def _masked(lookup: Lookup, state: OfflineState, index: Residues) -> Residues:
-    """Return a party's share of what is looked up, under its masks, (entry bits, words)."""
+    """Return a party's share of the entries, under its masks, (entry bits, words)."""
     places, masks = split(state.planes, lookup.kept_planes)
     entries = np.empty(len(index), dtype=np.uint64)
     entries_into(entries, places.reshape(len(index), -1), index, lookup.words)
@@ -189,7 +189,7 @@ def _masked(lookup: Lookup, state: OfflineState, index: Residues) -> Residues:
 
 
 def _added(lookup: Lookup, state: OfflineState, masked: Residues, ones: list[np.uint64]) -> Residues:
-    """Return a party's share of the sum of all bits; ``ones``: what it adds where a masked bit is one."""
+    """Return a party's share of the sum of all bits; ``ones``: its addends where a masked bit is one."""
     t, total = lookup.t, zeros(state.numbers[0])
     for plane, share, weight in zip(masked, state.numbers, ones, strict=False):
         total = (total + pick(plane, share, minus(np.full_like(share, weight), share, t))) % np.uint64(t)

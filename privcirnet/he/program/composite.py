@@ -27,7 +27,7 @@ class Primitives(Domain[Node]):
         weights: weights by name of the nodes that have some.
 
     Args:
-        known: bounds that composite operations have, of their own.
+        bounds: bounds that composite operations have of their own.
     """
 
     name, remedy = "a composite operation", "give it an exchange (protocol.rounds.exchanges)"

@@ -33,7 +33,7 @@ def halves(out: Residues, sums: Residues, nodes: Residues, images: Residues, hol
 
     Args:
         out: written, (trees, 2 nodes, 2).
-        sums: of all left and of all right children, written, (trees, 2, 2).
+        sums: sums of all left and of all right children, written, (trees, 2, 2).
         nodes: zero at the hole.
         images: pi of the mixed halves.
         hole: (trees,).

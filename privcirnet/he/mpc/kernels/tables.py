@@ -8,11 +8,11 @@ from privcirnet.he.ring.modular import Residues
 
 @jit
 def entries_into(out: Residues, places: Residues, index: Residues, table: Residues) -> None:
-    """Write shares of entries, (values,): of bit j, the parity of a share of the places under those that have it.
+    """Write shares of entries, (values,): bit j is the parity of a share of the places under those that have it.
 
     Args:
-        places: a share of where each value's one is, a power of two of words each, (values, words).
-        index: by how many places, public, it goes on before, (values,).
+        places: shares of the place of each value's one, a power of two of words each, (values, words).
+        index: public number of places that it goes on before, (values,).
         table: bit j of the entries of all places, (bits, words).
     """
     words = places.shape[1]

@@ -35,7 +35,7 @@ def matrices(rows: Values, block_size: int, smallest: int, groups: int) -> list[
 
 
 def _matrix(polynomial: Values, sign: int, groups: int) -> Values:
-    """Products with polynomials (K/b, C/groups/b, m, R, R) mod X^m - sign as a matrix."""
+    """Return products with polynomials (K/b, C/groups/b, m, R, R) mod X^m - sign as a matrix."""
     maps, blocks, m, *kernel = polynomial.shape
     i, j = np.indices((m, m))
     signs = np.where(i < j, sign, 1)[:, :, None, None]

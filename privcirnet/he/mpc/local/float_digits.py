@@ -25,14 +25,14 @@ class Split:
     count: int
 
     def power(self, digit: int) -> int:
-        """Return what a digit is multiplied by, mod t."""
+        """Return the weight of a digit, mod t."""
         return pow(2, self.width * digit, self.t)
 
     def cut(self, rest: Integers, digit: int) -> tuple[Integers, Integers]:
-        """Return a digit and what is left for those above it.
+        """Return a digit and the rest for those above it.
 
         Args:
-            rest: what the digits below it left, of residues between -t/2 and t/2.
+            rest: rest of residues between -t/2 and t/2 after the digits below it.
         """
         half = 1 << (self.width - 1)
         low = rest if digit == self.count - 1 else ((rest + half) & (2 * half - 1)) - half

@@ -40,7 +40,7 @@ class ClearLinear:
 
     @property
     def bytes(self) -> int:
-        """Of the weights as they are held."""
+        """Bytes of the weights in memory."""
         return self._evaluate.bytes
 
     def apply(self, share: Residues, bias: Residues | None = None) -> Residues:

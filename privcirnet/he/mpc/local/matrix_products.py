@@ -74,7 +74,7 @@ class MatrixProducts:
         return result[: self._result_shape[0]].reshape(self._result_shape)
 
     def _tasks(self) -> list[_Task]:
-        """Rectangles of outputs; where they are too few for all threads, for a part of the maps each."""
+        """Return rectangles of outputs; where they are too few for all threads, for a part of the maps each."""
         shape, (_, height, width) = self._shape, self._shape.output_shape
         inputs = shape.in_channels * (1 if self._depthwise else shape.kernel**2)
         depth = self._split.count * max(inputs, shape.out_channels)
@@ -123,7 +123,7 @@ class MatrixProducts:
         return sums.reshape(maps, digits, -1)
 
     def _columns(self, planes: Floats, task: _Task) -> Floats:
-        """What each output of a rectangle sees, (C R R, L, rows, columns)."""
+        """Return the window of each output of a rectangle, (C R R, L, rows, columns)."""
         kernel = self._shape.kernel
         if kernel == 1:
             return planes
@@ -134,7 +134,7 @@ class MatrixProducts:
 
 
 def _with_channels(values: Residues, shape: tuple[int, int, int]) -> Residues:
-    """Maps in another shape of their places, with zero channels for those of whole blocks that they lack."""
+    """Return maps in another shape of their places, with zero channels for those of whole blocks that they lack."""
     maps = np.ascontiguousarray(values).reshape(len(values), *shape[1:])
     missing = shape[0] - len(maps)
     return np.concatenate([maps, np.zeros((missing, *shape[1:]), dtype=np.uint64)]) if missing else maps
@@ -159,7 +159,7 @@ def _slice(part: range) -> slice:
 
 
 def _powers(digits: Split, pieces: int) -> Residues:
-    """Of :func:`mpc.local.kernels.convolution.collect`: a piece of level i is halved i times when blocks are joined."""
+    """Return the powers of ``convolution.collect``: a piece of level i is halved i times when blocks are joined."""
     t = digits.t
     powers: list[list[tuple[int, int]]] = []
     for piece in range(pieces):

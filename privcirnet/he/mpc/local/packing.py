@@ -10,7 +10,7 @@ from privcirnet.he.mpc.local import parallel as passes
 from privcirnet.he.ring.modular import Residues
 
 Octets = bytes | memoryview
-"""Of a message, or a part of it that was not copied."""
+"""Bytes of a message, or of a part of it that was not copied."""
 WORD = 64
 _REMEDY = "send it again"
 
@@ -74,7 +74,7 @@ def unpack(message: Octets, shape: tuple[int, ...], t: int) -> Residues:
 
 
 class Packed:
-    """What :func:`unpack` reads, a few residues at a time.
+    """A packed message that :func:`unpack` reads, a few residues at a time.
 
     Args:
         t: modulus under 2^64.
@@ -91,7 +91,7 @@ class Packed:
         """Return residues, (values,), which are written into an array.
 
         Args:
-            first: how many come before them, a multiple of 64.
+            first: number of residues before them, a multiple of 64.
             residues: written.
         """
         from privcirnet.he.rlwe.kernels.wire_bytes import unpack_into

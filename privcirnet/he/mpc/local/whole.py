@@ -19,7 +19,7 @@ from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
 
 _POSITIONS = 512
-"""Of a task at most: what it reads and writes for four outputs stays in a core's first cache."""
+"""Most positions of a task: its operands and results for four outputs stay in a core's first cache."""
 _FOUR = 4
 _PASSES = 3
 """Over a depthwise layer's input, at most: digits take as long as five."""
@@ -50,7 +50,7 @@ def multiplies_words() -> bool:
 
 
 def _most(t: int) -> int:
-    """Of the sum of absolute weights: with what makes them positive, a bias and a sum before, sums are under 2^64."""
+    """Return the most of a sum of absolute weights: with an offset, a bias and a sum before, sums are under 2^64."""
     return ((1 << _WORD_BITS - 1) - 1 - 3 * t) // (t // 2 + 1)
 
 
@@ -61,7 +61,7 @@ def _in_fours(rows: Values) -> Values:
 
 
 def _ends(weight: Values, limit: int, step: int) -> list[int]:
-    """Where inputs end whose sums fit: as many as possible, in steps; empty if those of a step do not."""
+    """Return the ends of inputs whose sums fit: as many as possible, in steps; empty if those of a step do not."""
     sums = np.abs(weight).reshape(len(weight), -1, step).sum(axis=2)
     if sums.max() > limit:
         return []

@@ -26,11 +26,11 @@ _REMEDY = "start the session again"
 
 
 class BaseOtReceiver:
-    """Who learns one key of each pair.
+    """The receiver, who learns one key of each pair.
 
     Args:
         choices: 0 or 1 for each transfer.
-        session: what both parties call this session, different for each.
+        session: name that both parties give this session, different for each.
     """
 
     def __init__(self, choices: Sequence[int], session: bytes) -> None:
@@ -38,7 +38,7 @@ class BaseOtReceiver:
         self._secrets = [_scalar() for _ in self._choices]
         pairs = [self._points(i) for i in range(len(self._choices))]
         self.message = b"".join(a + b for a, b in pairs)
-        """To the sender, 64 bytes for each transfer."""
+        """Message to the sender, 64 bytes for each transfer."""
 
     def _points(self, i: int) -> tuple[bytes, bytes]:
         public, choice = bindings.crypto_scalarmult_ed25519_base_noclamp(self._secrets[i]), self._choices[i]
@@ -67,7 +67,7 @@ def send(message: Message, transfers: int, session: bytes) -> tuple[Residues, by
 
     Args:
         message: the chooser's.
-        session: as the chooser's.
+        session: name of the session, as the chooser's.
 
     Raises:
         RuleError: the message has another length, or holds what is no point of the group.

@@ -73,7 +73,7 @@ def stream(key: Residues, block: int = 0) -> Callable[[Residues], None]:
 
     Args:
         key: two words.
-        block: of two words, with which it begins.
+        block: number of its first block of two words.
     """
     encryptor = Cipher(algorithms.AES(key.tobytes()), modes.CTR(block.to_bytes(16))).encryptor()
 

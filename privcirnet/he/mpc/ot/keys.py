@@ -17,9 +17,9 @@ class RotKeys:
 
     Attributes:
         rows: (slots, values, 2).
-        hashed: of the session.
+        hashed: hash of the session.
         first: the number of the first row, which no other row had.
-        shift: is added to each row; None for nothing.
+        shift: addend of each row; None for none.
     """
 
     rows: Residues

@@ -11,23 +11,23 @@ from privcirnet.he.mpc.ot.keys import ReceiverOts, SenderOts
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 
 Parts = list[Any]
-"""Of a message: bytes or views of them."""
+"""Parts of a message: bytes or views of them."""
 
 K = 4
-"""Of SoftSpoken: 3.9 bytes a transfer."""
+"""Parameter k of SoftSpoken: 3.9 bytes a transfer."""
 _NAME_BYTES = 32
 OT_PROTOCOLS = ("softspoken", "silent")
-"""Where transfers come from: made as they are asked for, or ahead, in millions, for a fortieth of the bytes."""
+"""Sources of transfers: made as they are asked for, or ahead, in millions, for a fortieth of the bytes."""
 
 
 class OtSession:
-    """One party's end. Both parties extend in the same order, one message after the other.
+    """A party's end of a session of oblivious transfers. Both extend in the same order, one message after the other.
 
     Args:
-        sender: of transfers in which this party helps.
-        receiver: of those in which it chooses.
-        session: as both parties call it.
-        opens: it is the party that speaks first.
+        sender: sender of transfers in which this party helps.
+        receiver: receiver of those in which it chooses.
+        session: name that both parties give it.
+        opens: whether it is the party that speaks first.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class OtSession:
         return self._receiver.stock, self._sender.stock
 
     def choose(self, slots: int, values: int) -> tuple[ReceiverOts, bytes]:
-        """Return transfers in which this party chooses, and the message that the other one makes its own of.
+        """Return transfers in which this party chooses, and the message that the other party needs for its own.
 
         Raises:
             RuleError: the stock does not hold as many.
@@ -69,11 +69,11 @@ class OtSession:
         return SenderOts.of(correlated, self._sender.delta, values, self._helping, first)
 
     def lacks(self, choose: int, help: int) -> tuple[bool, bool]:
-        """Return which directions must be refilled: where who opened the session helps, and the other one.
+        """Return which directions must be refilled: the one in which the session's opener helps, and the other.
 
         Args:
             choose: transfers in which this party is to choose.
-            help: those in which it is to help.
+            help: transfers in which it is to help.
         """
         helps, chooses = help > self._sender.stock, choose > self._receiver.stock
         return (helps, chooses) if self._opens else (chooses, helps)
@@ -81,11 +81,11 @@ class OtSession:
     def refill(self, first: bool = True, second: bool = True) -> Generator[Parts, Parts, None]:
         """Fill the stock: a few messages with the other party, which does the same.
 
-        Who opened the session speaks first; of the other, an empty list is yielded first.
+        The party that opened the session speaks first; the other yields an empty list first.
 
         Args:
-            first: of transfers in which who opened the session helps.
-            second: of those in which the other party does.
+            first: whether to refill transfers in which the session's opener helps.
+            second: whether to refill those in which the other party does.
 
         Returns:
             nothing.
@@ -124,10 +124,10 @@ def refill_sizes(first: bool, second: bool) -> list[tuple[int, ...]]:
 
 
 def initiate(source: str = "softspoken") -> Generator[Parts, Parts, OtSession]:
-    """Begin, as who speaks first and names the session, at random.
+    """Begin as the party that speaks first and names the session, at random.
 
     Args:
-        source: one of ``SOURCES``.
+        source: one of :data:`OT_PROTOCOLS`.
 
     Returns:
         its end of the transfers.
@@ -144,10 +144,10 @@ def initiate(source: str = "softspoken") -> Generator[Parts, Parts, OtSession]:
 
 
 def respond(source: str = "softspoken") -> Generator[Parts, Parts, OtSession]:
-    """Begin, as who answers: an empty list is yielded first.
+    """Begin as the party that answers: an empty list is yielded first.
 
     Args:
-        source: as the other party's.
+        source: as with the other party.
 
     Returns:
         its end of the transfers.

@@ -3,7 +3,7 @@
 (Yang, Weng, Lan, Zhang, Wang, CCS 2020.) The sender has a secret Delta, whose lowest bit is 1, and rows q whose lowest
 bit is 0, the receiver t = q + u Delta, with its bit u as the lowest. An iteration makes 2^22 rows: a sparse public code
 over 2^18 rows, which are spent, plus the leaves of 2048 correlated trees of depth 11, in each of which the receiver has
-one off by Delta. What is sent are the trees, 0.092 bytes a transfer; the sender speaks first. The last rows go into the
+one off by Delta. The trees are sent, 0.092 bytes a transfer; the sender speaks first. The last rows go into the
 next iteration, SoftSpoken makes those of the first.
 
 **What a receiver does not learn**: Delta, of 127 secret bits. It knows t and u, and Delta shows in hashes alone. To
@@ -51,8 +51,8 @@ class LpnParameters:
     """Sizes of an iteration.
 
     Attributes:
-        trees: of the noise, one error each.
-        depth: of a tree.
+        trees: number of the noise's trees, one error each.
+        depth: levels of a tree.
         seed: rows that are encoded, a power of two.
     """
 
@@ -85,11 +85,11 @@ CODE = LpnParameters(trees=1 << 11, depth=11, seed=1 << 18)
 
 
 class _Party(Confined):
-    """What sender and receiver have alike: the rows that the next iteration spends, and the stock.
+    """The common part of sender and receiver: the rows that the next iteration spends, and the stock.
 
     Args:
-        rows: of SoftSpoken, with the choice as the lowest bit.
-        session: as both parties call this direction.
+        rows: rows of SoftSpoken, with the choice as the lowest bit.
+        session: name that both parties give this direction.
     """
 
     def __init__(self, rows: Residues, session: bytes) -> None:
@@ -172,12 +172,12 @@ class _Party(Confined):
 
 
 class Sender(_Party):
-    """Who has both keys of each pair.
+    """The sender, who has both keys of each pair.
 
     Args:
-        made: of SoftSpoken, ``CODE.spent`` transfers.
-        delta: theirs.
-        session: as the receiver's.
+        correlated: ``CODE.spent`` transfers of SoftSpoken.
+        delta: offset of these transfers.
+        session: name of the session, as the receiver's.
     """
 
     def __init__(self, correlated: CorrelatedOts, delta: Residues, session: bytes) -> None:
@@ -215,11 +215,11 @@ class Sender(_Party):
 
 
 class Receiver(_Party):
-    """Who has the choices.
+    """The receiver, who has the choices.
 
     Args:
-        made: of SoftSpoken, ``CODE.spent`` transfers.
-        session: as the sender's.
+        correlated: ``CODE.spent`` transfers of SoftSpoken.
+        session: name of the session, as the sender's.
     """
 
     def __init__(self, correlated: CorrelatedOts, session: bytes) -> None:

@@ -31,7 +31,7 @@ def make(roots: Residues, pads: Residues, session: bytes) -> tuple[Residues, byt
     Args:
         roots: random, (trees, 2).
         pads: both keys of an oblivious transfer for each tree and level, (trees, depth, 2, 2).
-        session: as the holder's.
+        session: name of the session, as the holder's.
     """
     depth = pads.shape[1]
     double, level, offers = GgmPrg(session), roots[:, None], np.empty_like(pads)
@@ -48,9 +48,9 @@ def hold(paths: Residues, keys: Residues, message: Message, session: bytes) -> R
 
     Args:
         paths: 0 for left and 1 for right, (trees, depth), from the root.
-        keys: of transfers in which 1 minus the path was chosen, (trees, depth, 2).
+        keys: keys of transfers in which 1 minus the path was chosen, (trees, depth, 2).
         message: the maker's.
-        session: as the maker's.
+        session: name of the session, as the maker's.
 
     Raises:
         RuleError: the message has another length, or its sums are not those of a tree.

@@ -1,4 +1,4 @@
-"""What surrounds the matrix products of a linear layer: residues to digits, windows to columns, sums to residues.
+"""Passes around the matrix products of a linear layer: residues to digits, windows to columns, sums to residues.
 
 A task is a rectangle of outputs. Its rows are in the order of :mod:`mpc.local.circulant`: for each piece of a circulant
 block, for each block, the channels of the piece.
@@ -20,7 +20,7 @@ OFFSET_BITS = 53
 
 
 class Digits(NamedTuple):
-    """How a residue in (-t/2, t/2] is split into signed digits: x = sum of x_l 2^(width l).
+    """The split of a residue in (-t/2, t/2] into signed digits: x = sum of x_l 2^(width l).
 
     Attributes:
         width: bits of all digits but the last.
@@ -32,7 +32,7 @@ class Digits(NamedTuple):
 
 
 class CirculantSplit(NamedTuple):
-    """How circulant blocks are split, see :mod:`mpc.local.circulant`.
+    """The split of circulant blocks, see :mod:`mpc.local.circulant`.
 
     Attributes:
         size: b.
@@ -125,11 +125,11 @@ def _join(values: Residues, block: CirculantSplit, t: Word) -> None:
 
 @jit
 def windows(columns: Floats, planes: Floats, kernel: int, stride: int) -> None:
-    """Write what each output sees.
+    """Write the window of each output.
 
     Args:
         columns: written, shape (C R R, L, rows of outputs, columns of outputs).
-        planes: from :func:`spread` at step 1, shape (C, L, rows, columns).
+        planes: result of :func:`spread` at step 1, shape (C, L, rows, columns).
         kernel: R.
     """
     _, digits, height, width = columns.shape
@@ -152,7 +152,7 @@ def depthwise(sums: Floats, planes: Floats, weight: Floats, kernel: int, stride:
 
     Args:
         sums: written, shape (C, L, rows of outputs, columns of outputs).
-        planes: from :func:`spread` at step 1, shape (C, L, rows, columns).
+        planes: result of :func:`spread` at step 1, shape (C, L, rows, columns).
         weight: shape (C, R R).
         kernel: R.
     """
@@ -181,8 +181,8 @@ def collect(result: Residues, sums: Floats, bias: Residues, block: CirculantSpli
         result: written, shape (K, rows, columns).
         sums: integers of up to 2^53, shape (K, L, rows * columns).
         bias: added, of the result's shape, or empty.
-        powers: for each piece that a block has, from the smallest, what digits are multiplied by and its quotient, and
-            last what takes away 2^53 of each of them, shape (pieces, L + 1, 2).
+        powers: weights of digits and their quotients for each piece of a block, from the smallest, and
+            last the constant that takes 2^53 off each of them, shape (pieces, L + 1, 2).
     """
     maps, height, width = result.shape
     blocks, offset = maps // block.size, np.int64(1) << OFFSET_BITS

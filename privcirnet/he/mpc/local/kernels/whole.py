@@ -18,7 +18,7 @@ _ZERO = np.uint64(0)
 
 
 class Whole(NamedTuple):
-    """What the reduction of a sum needs.
+    """Constants for the reduction of a sum.
 
     Attributes:
         one: floor(2^64 / t).
@@ -31,11 +31,11 @@ class Whole(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What an output sees.
+    """The window that an output sees.
 
     Attributes:
         kernel: R.
-        padding: on each side.
+        padding: zeros on each side.
     """
 
     kernel: int
