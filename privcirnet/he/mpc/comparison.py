@@ -41,7 +41,7 @@ def accept(ots: ReceiverOts, slot: int, message: Residues, choice: Residues) -> 
 
 @dataclass(frozen=True)
 class DigitComparison:
-    """The comparison of two digits: the client's greater than the server's, and equal if a more significant part asks so.
+    """A comparison of digits: the client's greater than the server's, and equal if a more significant part asks so.
 
     The client makes the table of its answers for every digit of the server. Ahead, the table is shifted by a random
     number of the server's choice, in shares; online the server says where its digit went, and each looks up its share.

@@ -261,7 +261,7 @@ def _sum(on: Domain[V], x: V, groups: int, count: int) -> V:
 
 
 def _part(on: Domain[V], x: V, groups: int, first: int, count: int) -> V:
-    """Some channels of each group."""
+    """Return some channels of each group."""
 
     def places(values: np.ndarray) -> np.ndarray:
         grouped = values.reshape(groups, -1, *values.shape[1:])[:, first : first + count]

@@ -156,7 +156,7 @@ class SubtractMax(Composite):
         return on.add(x, on.times(on.step(repeated, largest), -1))
 
     def _taken(self, first: int, count: int, stride: int) -> AsStrided:
-        """Some channels of each group, from one place on; groups are so many places apart."""
+        """Return some channels of each group, from one place on; groups are so many places apart."""
         size = count * self.shape[1] * self.shape[2]
         return AsStrided((self.groups * count, *self.shape[1:]), first, (self.groups, size), (stride, 1))
 

@@ -166,7 +166,7 @@ class AsStrided(Rearrangement):
         return self.shape
 
     def unfit(self, shape: Shape) -> str:
-        """Nothing is computed that grows with the grid's numbers."""
+        """Return the problem of the grid, "" if it fits; the work does not grow with the grid's numbers."""
         sizes, strides, count = self.sizes, self.strides, prod(shape)
         if not len(sizes) == len(strides) <= MAX_AXES or len(self.shape) != 3 or min(sizes, default=1) < 1:
             return f"a grid of sizes {sizes} and strides {strides}"
@@ -203,7 +203,7 @@ class Sampled(Rearrangement):
         return (channels, self.count, width) if self.axis == 1 else (channels, height, self.count)
 
     def unfit(self, shape: Shape) -> str:
-        """Nothing is computed that grows with its numbers."""
+        """Return the problem of the grid, "" if it fits; the work does not grow with its numbers."""
         fits = self.axis in (1, 2) and 1 <= self.stride <= MAX_KERNEL and -MAX_KERNEL <= self.first <= MAX_KERNEL
         fits = fits and 1 <= self.count <= shape[self.axis] + MAX_KERNEL
         return "" if fits else f"{self.count} places from {self.first} on along axis {self.axis} of {shape}"

@@ -47,7 +47,7 @@ def check(program: Program) -> None:
 
 
 def _check_stacks(program: Program) -> None:
-    """Offline work for several images together rotates with the keys that one image needs."""
+    """Raise unless offline work for several images together rotates with the keys that one image needs."""
     for node, _, stack in program.stacks:
         if not stack.layer.column_steps <= program.column_steps:
             got = f"node {node.name}: {sorted(stack.layer.column_steps - program.column_steps)}"

@@ -113,5 +113,5 @@ def _check_length(message: Octets, count: int, t: int) -> None:
 
 
 def _width(t: int) -> int:
-    """ceil(log2 t)."""
+    """Return ceil(log2 t)."""
     return (t - 1).bit_length()

@@ -73,7 +73,7 @@ def _both(first: Residues, second: Residues, groups: int) -> Residues:
 
 
 def _multiply(rows: Residues, columns: Residues, t: int, plus: Residues) -> Residues:
-    """(g, B, k) times (g, k, A), plus (g, B, A)."""
+    """Return (g, B, k) times (g, k, A), plus (g, B, A)."""
     from privcirnet.he.mpc.local.kernels.convolution import Digits
     from privcirnet.he.mpc.local.kernels.products import limbs_of, together
 
@@ -104,7 +104,7 @@ def _multiply(rows: Residues, columns: Residues, t: int, plus: Residues) -> Resi
 
 @lru_cache(maxsize=64)
 def _powers(digits: Split) -> Residues:
-    """See :func:`mpc.local.kernels.products.together`."""
+    """Return the powers of :func:`mpc.local.kernels.products.together`."""
     t = digits.t
     factors = [digits.power(power) for power in range(2 * digits.count - 1)]
     constant = -(sum(factors) << EXACT_BITS) % t
