@@ -96,7 +96,7 @@ def slot_sources(element: int, n: int) -> modular.Integers:
 
 
 def _fourier(x: Residues, omega: int, t: int) -> Residues:
-    """y[k] = sum_j x[j] omega^(j k) along the last axis, by decimation in time; omega has order n."""
+    """Return y[k] = sum_j x[j] omega^(j k) along the last axis, by decimation in time; omega has order n."""
     n, half = x.shape[-1], 1
     values = x[..., bit_reversed(n)]
     while half < n:
@@ -111,7 +111,7 @@ def _fourier(x: Residues, omega: int, t: int) -> Residues:
 
 @lru_cache(maxsize=64)
 def _twiddles(base: int, count: int, t: int, first: int = 1) -> tuple[Residues, Residues]:
-    """``first`` times the powers of ``base``, and their quotients for :func:`modular.multiply_constant`."""
+    """Return ``first`` times the powers of ``base``, and their quotients for :func:`modular.multiply_constant`."""
     powers = [first]
     for _ in range(count - 1):
         powers.append(powers[-1] * base % t)

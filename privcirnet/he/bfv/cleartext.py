@@ -46,7 +46,7 @@ class CleartextClient(SequentialClient):
         return _from_bytes(message, sent, self.parameters)
 
     def close(self) -> None:
-        """There is no key."""
+        """Do nothing: there is no key."""
 
 
 class CleartextServer(SequentialServer):
@@ -79,12 +79,12 @@ class CleartextServer(SequentialServer):
         return ClearSlots(ciphertext.values[batching.slot_sources(element, self.parameters.ring_degree)])
 
     def to_ntt(self, ciphertext: ClearSlots) -> ClearSlots:
-        """Only the form changes."""
+        """Return the slots in the other form."""
         self.counts["to_ntt"] += 1
         return ClearSlots(ciphertext.values, ntt=True)
 
     def from_ntt(self, ciphertext: ClearSlots) -> ClearSlots:
-        """Only the form changes."""
+        """Return the slots in the other form."""
         self.counts["from_ntt"] += 1
         return ClearSlots(ciphertext.values)
 
@@ -107,7 +107,7 @@ class CleartextServer(SequentialServer):
         return ClearSlots(np.zeros(self.parameters.ring_degree, dtype=np.uint64))
 
     def reply(self, ciphertext: ClearSlots, keys: frozenset[int], sent: Integers | None = None) -> bytes:
-        """Nothing is hidden and nothing is switched."""
+        """Return the slots as they are: nothing is hidden and nothing is switched."""
         if ciphertext.ntt:
             raise RuntimeError("a reply must be in coefficient form")
         return _to_bytes(ciphertext.values, sent, self.parameters)

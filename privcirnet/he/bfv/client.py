@@ -135,7 +135,7 @@ class KernelClient(BfvClient):
         return self.request([slots], sent)
 
     def encrypt_all(self, slots: Residues, sent: Sequence[Integers] | None = None) -> list[bytes]:
-        """On all threads."""
+        """Encrypt plaintexts on all threads."""
         return each(lambda i: self.encrypt(slots[i], None if sent is None else sent[i]), range(len(slots)))
 
     def decrypt(self, message: bytes, sent: Integers | None = None) -> Residues:
@@ -143,7 +143,7 @@ class KernelClient(BfvClient):
         return self.answer(0, message, sent)
 
     def decrypt_all(self, messages: Sequence[bytes], sent: Sequence[Integers] | None = None) -> Residues:
-        """On all threads."""
+        """Decrypt replies on all threads."""
         return np.stack(
             each(lambda i: self.decrypt(messages[i], None if sent is None else sent[i]), range(len(messages)))
         )

@@ -111,7 +111,7 @@ class TensealClient(SequentialClient):
         self._decryptor: Any = seal.Decryptor(self._context.seal, secret_key)
 
     def keys(self, names: Collection[int]) -> bytes:
-        """All are seeded, the public key first: an encryption of zero. Galois keys ascend by their elements."""
+        """Return seeded keys, the public one first: an encryption of zero. Galois keys ascend by their elements."""
         context, created, elements = self._context, list[Any](), _elements(names)
         if RELINEARIZATION in names:
             created.append(self._keys.create_relin_keys())
@@ -135,7 +135,7 @@ class TensealClient(SequentialClient):
         return np.array(self._context.encoder.decode_uint64(plaintext), dtype=np.uint64)
 
     def close(self) -> None:
-        """SEAL zeroes its secrets when the last reference to them ends: here."""
+        """Drop the last reference to the secrets, which SEAL then zeroes."""
         self._keys = self._encryptor = self._decryptor = None
 
 
@@ -178,7 +178,7 @@ class TensealServer(SequentialServer):
         return ClientKeys(switches, key)
 
     def receive(self, message: bytes, sent: Integers | None = None) -> Any:
-        """SEAL expands the seed."""
+        """Return a ciphertext, whose seed SEAL expands."""
         payload = sealfile.expand(message, self._context.data_level, sent, ntt=False)
         return self._context.load(seal.Ciphertext(self._context.seal), payload)
 

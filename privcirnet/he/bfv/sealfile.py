@@ -226,7 +226,7 @@ def expand_relinearization_key(message: bytes, level: Level, digits: int) -> byt
 
 
 def _keys_payload(message: bytes, level: Level, digits: int, places: list[int], count: int) -> bytes:
-    """Key switching keys at some of a number of places; the others are empty."""
+    """Return key switching keys at some of a number of places; the others are empty."""
     size = level.compact_size(1) + SEAL_SEED_BYTES
     check_keys_length(message, size * digits * len(places))
     pieces = [_WORD.pack(0)] * count

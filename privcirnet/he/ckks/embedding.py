@@ -48,7 +48,7 @@ def to_coefficients(slots: npt.ArrayLike) -> Reals:
 
 @lru_cache(maxsize=16)
 def _constants(n: int) -> tuple[Any, Integers]:
-    """zeta^k for k < n / 2, and m_j."""
+    """Return zeta^k for k < n / 2, and m_j."""
     half, power, order = n // 2, 1, np.empty(n // 2, dtype=np.int64)
     for j in range(half):
         order[j] = (power - 1) // 4

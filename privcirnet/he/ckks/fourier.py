@@ -91,7 +91,7 @@ def _grouped(stages: list[LinearMap], levels: int, factor: complex = 1) -> list[
 
 
 def _blocks(slots: int, k: int, main: tuple[Slots, Slots], upper: Slots, lower: Slots) -> LinearMap:
-    """diag(B, ..., B) for B = (main_0, upper; lower, main_1)."""
+    """Return diag(B, ..., B) for B = (main_0, upper; lower, main_1)."""
     zeros, times = np.zeros(k), slots // (2 * k)
     ahead = np.tile(np.concatenate([upper, zeros]), times).astype(np.complex128)
     behind = np.tile(np.concatenate([zeros, lower]), times).astype(np.complex128)

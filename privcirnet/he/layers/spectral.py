@@ -136,7 +136,7 @@ def _compact(numbers: Residues) -> SourceIndices:
 
 
 def _cells_of_input(layout: SpectralLayout, x: Residues) -> Residues:
-    """(C, H, W) -> phase images in tiles (groups, p, tiles, b, N1, N2), zero where a place has no value."""
+    """Return phase images of (C, H, W) in tiles (groups, p, tiles, b, N1, N2), zero where a place has no value."""
     shape = layout.shape
     channels, height, width = layout.padded.input_shape
     padded = np.zeros((channels, height + shape.stride, width + shape.stride), dtype=np.uint64)

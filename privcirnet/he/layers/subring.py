@@ -69,5 +69,5 @@ def collect(slots: Residues, values: int, t: int) -> Residues:
 
 
 def _parts(values: int, n: int) -> Iterator[tuple[int, int]]:
-    """(number of the first value, N) of each ciphertext."""
+    """Return (number of the first value, N) of each ciphertext."""
     return zip(range(0, values, n), sizes(values, n), strict=True)

@@ -86,12 +86,12 @@ class CyclicTiles(TiledAxis):
         return [*self.starts[:near], *self.starts[-near:]]
 
     def _window(self, start: int, phase: int) -> tuple[int, int]:
-        """(first, last) m that a tile reads."""
+        """Return the (first, last) m that a tile reads."""
         lowest, highest = self.axis.reach(phase)
         return lowest, self.outputs_from(start) - 1 + highest
 
     def _held(self, start: int, phase: int) -> tuple[int, int]:
-        """(first, last) m that a tile reads and that lies in the phase image."""
+        """Return the (first, last) m that a tile reads and that lies in the phase image."""
         first, last = self._window(start, phase)
         return max(first, -start), min(last, self.axis.stored(phase) - 1 - start)
 

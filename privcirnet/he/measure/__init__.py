@@ -1,1 +1,1 @@
-"""What this machine needs: seconds of encrypted operations, and of layers in clear."""
+"""Measurements of this machine: seconds of encrypted operations, and of layers in clear."""

@@ -1,6 +1,6 @@
-"""Measure this machine's operations into a cost profile, through the same engine that inference uses.
+"""Calibration: this machine's operations measured into a cost profile, through the engine that inference uses.
 
-What an operation costs is measured as it is met in a layer: small circuits that differ in one operation are timed in
+An operation's cost is measured as it occurs in a layer: small circuits that differ in one operation are timed in
 turns, on several ciphertexts at once, so that an engine with threads has work for all of them. Repeating one operation
 alone would measure it with a warm cache and on one thread.
 """
@@ -35,9 +35,9 @@ from privcirnet.he.system import threads
 _INPUTS = 8
 """Ciphertexts of each circuit."""
 _TURNS, _PRODUCTS = 5, 9
-"""Of the circuits that have many."""
+"""Counts of the circuits that have many."""
 _LAYER, _BLOCK_SIZE = LinearShape(8, 8, 32, 32, 3, 1, 1), 4
-"""The layer whose time says what layers take beyond their operations."""
+"""Layer whose time measures the work of layers beyond their operations."""
 _TRANSFORM_LENGTH = 8
 _COEFFICIENT_NOISE = 16
 """Bits of noise of a small layer in coefficient encoding."""
@@ -70,7 +70,7 @@ def calibrate(
             times[name].append(_time(call))
         if progress:
             progress(f"{repetition} of {repetitions}")
-    seconds = _seconds({name: statistics.median(found[1:]) for name, found in times.items()}, ring_degree)
+    seconds = _seconds({name: statistics.median(samples[1:]) for name, samples in times.items()}, ring_degree)
     about = f"this machine, {engine_name}", ring_degree, tuple(coefficient_bits)
     predicted = linear_cost(layer, Profile(*about, seconds, used), LINKS["local"]).server
     seconds["call"] = max(statistics.median(times["layer"][1:]) - predicted, 0.0)
@@ -96,7 +96,7 @@ def circuits(step: int) -> dict[str, LayerCircuit]:
 
 
 def _circuit(steps: list[int], products: int, sums: int = 1, giant: int = 0, fold: int = 0) -> LayerCircuit:
-    """Each input rotated by every step and multiplied ``products`` times, in each of its ``sums`` inner sums."""
+    """Return each input rotated by every step and multiplied ``products`` times, in each of its ``sums`` inner sums."""
     rotated = tuple((source, step) for source in range(_INPUTS) for step in steps)
     inner: list[tuple[Pair, ...]] = []
     for source in range(_INPUTS):
@@ -112,26 +112,26 @@ def _circuit(steps: list[int], products: int, sums: int = 1, giant: int = 0, fol
     )
 
 
-def _seconds(found: Mapping[str, float], n: int) -> dict[str, float]:
-    """Seconds of each operation, from those of the calls."""
-    each = {name: found[name] / _INPUTS for name in circuits(1)}
+def _seconds(call_seconds: Mapping[str, float], n: int) -> dict[str, float]:
+    """Return the seconds of each operation, from those of the calls."""
+    circuit_seconds = {name: call_seconds[name] / _INPUTS for name in circuits(1)}
     several = ("encrypt", "receive", "receive and add", "pmult_plain", "reply", "decrypt")
-    seconds = {name: found[name] / _INPUTS for name in several} | {"polynomial": found["polynomial"]}
-    seconds["transform"] = found["transform"] / (n * _TRANSFORM_LENGTH)
+    seconds = {name: call_seconds[name] / _INPUTS for name in several} | {"polynomial": call_seconds["polynomial"]}
+    seconds["transform"] = call_seconds["transform"] / (n * _TRANSFORM_LENGTH)
     seconds["add_plain"] = seconds.pop("receive and add") - seconds["receive"]
-    seconds["pmult"] = (each["products"] - each["one"]) / (_PRODUCTS - 1)
-    seconds["from_ntt"] = each["outputs"] - each["one"] - seconds["pmult"]
-    seconds["to_ntt"] = each["one"] - seconds["pmult"] - seconds["from_ntt"]
-    seconds["rotate"] = (each["turns"] - each["rotated"]) / (_TURNS - 1) - seconds["pmult"]
-    seconds["hoist"] = each["rotated"] - each["one"] + seconds["to_ntt"] - seconds["rotate"]
-    seconds["giant"] = each["giant"] - each["outputs"] + seconds["from_ntt"]
-    seconds["fold"] = each["fold"] - each["one"]
-    seconds |= clear_seconds(found)
+    seconds["pmult"] = (circuit_seconds["products"] - circuit_seconds["one"]) / (_PRODUCTS - 1)
+    seconds["from_ntt"] = circuit_seconds["outputs"] - circuit_seconds["one"] - seconds["pmult"]
+    seconds["to_ntt"] = circuit_seconds["one"] - seconds["pmult"] - seconds["from_ntt"]
+    seconds["rotate"] = (circuit_seconds["turns"] - circuit_seconds["rotated"]) / (_TURNS - 1) - seconds["pmult"]
+    seconds["hoist"] = circuit_seconds["rotated"] - circuit_seconds["one"] + seconds["to_ntt"] - seconds["rotate"]
+    seconds["giant"] = circuit_seconds["giant"] - circuit_seconds["outputs"] + seconds["from_ntt"]
+    seconds["fold"] = circuit_seconds["fold"] - circuit_seconds["one"]
+    seconds |= clear_seconds(call_seconds)
     return {name: max(seconds.get(name, 0.0), 0.0) for name in OPERATIONS}
 
 
 def _plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...]) -> int:
-    """Bits of t that these parameters are for: for slots, or where those do not fit, for coefficients."""
+    """Return the bits of t that these parameters are for: for slots, or where those do not fit, for coefficients."""
     try:
         return largest_plain_bits(ring_degree, coefficient_bits, 1)
     except RuleError:
@@ -139,7 +139,7 @@ def _plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...]) -> int:
 
 
 def _calls(parameters: Parameters, name: str, layer: Layer) -> dict[str, Callable[[], object]]:
-    """Each timed call, on operands like those of inference."""
+    """Return each timed call, on operands like those of inference."""
     n, t, step = parameters.ring_degree, parameters.plain_modulus, parameters.ring_degree // 16
     client, server = engine_of(name).parties(parameters)
     steps = {number * step for number in range(1, _TURNS + 1)} | layer.column_steps
@@ -166,23 +166,23 @@ def _calls(parameters: Parameters, name: str, layer: Layer) -> dict[str, Callabl
 def _layer_call(
     layer: Layer, client: ClientEngine, server: ServerEngine, keys: EvaluationKeys, t: int
 ) -> Callable[[], object]:
-    """The server's part of one layer."""
+    """Return the server's part of one layer."""
     rows = sampling.uniform(layer.shape.weight_shape(layer.block_size), 255).astype(np.int64) - 127
     encoded = layer.encode_spectrum(layer.spectrum(rows, t), server)
-    exchange, held = LinearExchange(layer), PreparedNode(encoded)
+    exchange, prepared = LinearExchange(layer), PreparedNode(encoded)
     ours, theirs = (sampling.uniform(layer.shape.input_shape, t) for _ in range(2))
     messages = exchange.request([ours], client)
-    return lambda: exchange.reply(held, [theirs], messages, server, keys)
+    return lambda: exchange.reply(prepared, [theirs], messages, server, keys)
 
 
 def _circuit_calls(
     server: ServerEngine, inputs: Any, keys: EvaluationKeys, step: int, slots: np.ndarray
 ) -> dict[str, Callable[[], object]]:
-    found: dict[str, Callable[[], object]] = {}
+    calls: dict[str, Callable[[], object]] = {}
     for name, circuit in circuits(step).items():
         weights = server.encode_weights(circuit, [slots[k % _INPUTS] for k in range(circuit.weights)])
-        found[name] = lambda circuit=circuit, weights=weights: server.evaluate(circuit, weights, inputs, keys)
-    return found
+        calls[name] = lambda circuit=circuit, weights=weights: server.evaluate(circuit, weights, inputs, keys)
+    return calls
 
 
 def _time(call: Callable[[], object]) -> float:

@@ -40,12 +40,12 @@ def _call(shape: LinearShape, b: int, t: int) -> Callable[[], object]:
     return lambda: layer.apply(share, mask)
 
 
-def clear_seconds(found: Mapping[str, float]) -> dict[str, float]:
+def clear_seconds(layer_seconds: Mapping[str, float]) -> dict[str, float]:
     """Return the seconds of each operation of :data:`ONLINE`: those whose sums are off by the least share of a layer.
 
     Args:
-        found: seconds of the layers, by name.
+        layer_seconds: seconds of the layers, by name.
     """
-    rows = np.array([clear_work(*layer) for layer in LAYERS.values()]) / [[found[name]] for name in LAYERS]
-    least, *_ = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)
-    return dict(zip(ONLINE, least.tolist(), strict=True))
+    rows = np.array([clear_work(*layer) for layer in LAYERS.values()]) / [[layer_seconds[name]] for name in LAYERS]
+    solution, *_ = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)
+    return dict(zip(ONLINE, solution.tolist(), strict=True))

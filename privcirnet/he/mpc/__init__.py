@@ -1,1 +1,1 @@
-"""What two parties compute on shares."""
+"""Two-party computation on shares."""

@@ -23,7 +23,7 @@ def offer(number: Residues, distance: Residues, m: int) -> Residues:
 
     Args:
         number: mod m, (values,).
-        distance: of its keys.
+        distance: difference of its keys.
     """
     return (number + distance) % np.uint64(m)
 
@@ -32,16 +32,16 @@ def helped(number: Residues, first: Residues, flip: Residues, m: int) -> Residue
     """Return the helper's share of bit x number.
 
     Args:
-        number: that it offered.
+        number: number that it offered.
         first: its key.
         flip: the chooser's message, a plane.
     """
     return pick(flip, minus(zeros(number), first, m), (number + first) % np.uint64(m))
 
 
-def accept(chosen: ReceiverOts, slot: int, message: Residues, m: int) -> Residues:
+def accept(ots: ReceiverOts, slot: int, message: Residues, m: int) -> Residues:
     """Return the chooser's part, of choice x number; ``message``: the helper's."""
-    return taken(residues(chosen.keys[slot], m), chosen.choices[slot], message, m)
+    return taken(residues(ots.keys[slot], m), ots.choices[slot], message, m)
 
 
 def taken(key: Residues, choice: Residues, message: Residues, m: int) -> Residues:
@@ -60,8 +60,8 @@ def choose(bit: Residues, choice: Residues, part: Residues, m: int) -> tuple[Res
 
     Args:
         bit: a plane.
-        choice: of the transfer, a plane.
-        part: of :func:`accept`.
+        choice: choice of the transfer, a plane.
+        part: result of :func:`accept`.
     """
     flip = bit ^ choice
     return flip, pick(flip, part, minus(zeros(part), part, m))
@@ -69,10 +69,10 @@ def choose(bit: Residues, choice: Residues, part: Residues, m: int) -> tuple[Res
 
 def residues(keys: Residues, m: int) -> Residues:
     """Return keys mod m, (values,) of (values, 2): within m 2^-128 of uniform; ``m``: under 2^62."""
-    found = np.empty(len(keys), dtype=np.uint64)
-    word, one = with_quotient((1 << 64) % m, m), with_quotient(1, m)
-    residues_into(found, np.ascontiguousarray(keys), np.uint64(m), word, one)
-    return found
+    reduced = np.empty(len(keys), dtype=np.uint64)
+    word, unit = with_quotient((1 << 64) % m, m), with_quotient(1, m)
+    residues_into(reduced, np.ascontiguousarray(keys), np.uint64(m), word, unit)
+    return reduced
 
 
 def minus(a: Residues, b: Residues, m: int) -> Residues:
@@ -90,6 +90,6 @@ def bits(plane: Residues) -> Residues:
     return np.unpackbits(plane.view(np.uint8), bitorder="little").astype(np.uint64)
 
 
-def pick(plane: Residues, zero: Residues, one: Residues) -> Residues:
-    """Return one where the plane has a bit and zero elsewhere, without a branch."""
-    return zero ^ ((zero ^ one) & (np.uint64(0) - bits(plane)))
+def pick(plane: Residues, if_zero: Residues, if_one: Residues) -> Residues:
+    """Return ``if_one`` where the plane has a bit and ``if_zero`` elsewhere, without a branch."""
+    return if_zero ^ ((if_zero ^ if_one) & (np.uint64(0) - bits(plane)))

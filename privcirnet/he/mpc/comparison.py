@@ -25,7 +25,7 @@ def offer(offered: SenderOts, slot: int, strings: Residues, flip: Residues | Non
 
     Args:
         strings: (bits, words).
-        flip: where the chooser's choice is not that of the transfer.
+        flip: bits where the chooser's choice is not that of the transfer.
     """
     first, second = offered.planes(slot, len(strings))
     if flip is not None:
@@ -34,20 +34,20 @@ def offer(offered: SenderOts, slot: int, strings: Residues, flip: Residues | Non
     return strings ^ first ^ second, first
 
 
-def accept(chosen: ReceiverOts, slot: int, message: Residues, choice: Residues) -> Residues:
+def accept(ots: ReceiverOts, slot: int, message: Residues, choice: Residues) -> Residues:
     """Return the chooser's shares of choice x string; ``choice``: with the flip."""
-    return chosen.planes(slot, len(message)) ^ (message & choice)
+    return ots.planes(slot, len(message)) ^ (message & choice)
 
 
 @dataclass(frozen=True)
 class DigitComparison:
-    """Whether the client's digit is greater than the server's, and equal to it if a more significant part asks so.
+    """A comparison of digits: the client's greater than the server's, and equal if a more significant part asks so.
 
     The client makes the table of its answers for every digit of the server. Ahead, the table is shifted by a random
     number of the server's choice, in shares; online the server says where its digit went, and each looks up its share.
 
     Attributes:
-        bits: of the digit.
+        bits: bits of the digit.
     """
 
     bits: int
@@ -55,7 +55,7 @@ class DigitComparison:
 
     @property
     def outputs(self) -> int:
-        """Greater, and perhaps equal."""
+        """Number of results: greater, and perhaps equal."""
         return 1 + self.equal
 
     @property
@@ -90,10 +90,10 @@ class DigitComparison:
         )
         for j in range(self.bits):
             low, high = _sides(table, j)
-            messages[j], own = offer(offered, j, (low ^ high).reshape(-1, digit.shape[1]))
-            own = own.reshape(low.shape)
-            low ^= own
-            high ^= own
+            messages[j], share = offer(offered, j, (low ^ high).reshape(-1, digit.shape[1]))
+            share = share.reshape(low.shape)
+            low ^= share
+            high ^= share
         return messages.reshape(-1, digit.shape[1]), table
 
     def _answers(self, digit: Residues) -> Residues:
@@ -110,14 +110,14 @@ class DigitComparison:
             table[:, i] = (more, same)[: self.outputs]
         return table
 
-    def server_table(self, chosen: ReceiverOts, message: Residues) -> Residues:
+    def server_table(self, ots: ReceiverOts, message: Residues) -> Residues:
         """Return the server's share of the table, shifted by its choices; ``message``: the client's."""
         words = message.shape[1]
         table = np.zeros((self.outputs, 1 << self.bits, words), dtype=np.uint64)
         for j, part in enumerate(message.reshape(self.bits, -1, words)):
             low, high = _sides(table, j)
-            own = accept(chosen, j, part, chosen.choices[j]).reshape(low.shape)
-            swap = ((low ^ high) & chosen.choices[j]) ^ own
+            share = accept(ots, j, part, ots.choices[j]).reshape(low.shape)
+            swap = ((low ^ high) & ots.choices[j]) ^ share
             low ^= swap
             high ^= swap
         return table
@@ -128,7 +128,7 @@ class DigitComparison:
         Args:
             digit: planes, (bits, words).
             shift: its choices ahead, alike.
-            fresh: random, (outputs, words): what it knows ahead of the results.
+            fresh: random, (outputs, words): shares of the results that it knows ahead.
         """
         index = digit ^ shift
         return np.concatenate([index, _pick(table, index) ^ fresh])
@@ -178,7 +178,7 @@ class ComparisonMerge:
 
     @property
     def outputs(self) -> int:
-        """Of each chain greater, and perhaps equal."""
+        """Number of results: of each chain greater, and perhaps equal."""
         return len(self.sums)
 
     @cached_property
@@ -216,11 +216,11 @@ class ComparisonMerge:
         """Planes that the chooser sends online."""
         return len(self.inputs) + self.outputs
 
-    def flips(self, chosen: ReceiverOts) -> Residues:
+    def flips(self, ots: ReceiverOts) -> Residues:
         """Return the chooser's first message: where a product of its masks is not the choice of its slot."""
-        masks = self._masks(chosen.choices)
-        found = [_product(masks, c) ^ chosen.choices[i] for i, c in enumerate(self.choices) if len(c) > 1]
-        return _planes(found, chosen.choices.shape[1])
+        masks = self._masks(ots.choices)
+        flips = [_product(masks, c) ^ ots.choices[i] for i, c in enumerate(self.choices) if len(c) > 1]
+        return _planes(flips, ots.choices.shape[1])
 
     def _masks(self, choices: Residues) -> dict[int, Residues]:
         return dict(zip(self.inputs, choices, strict=False))
@@ -229,7 +229,7 @@ class ComparisonMerge:
         """Return the helper's message and its shares of all products of masks, (products, words).
 
         Args:
-            ahead: what it knows of the inputs.
+            ahead: shares of the inputs that it knows ahead.
             flips: the chooser's first message.
         """
         shares = {s: _product(ahead, s) for s in self.products}
@@ -238,35 +238,35 @@ class ComparisonMerge:
         for slot, c in enumerate(self.choices):
             strings = _planes([_product(ahead, s - c) for s in self.needs[c]], words)
             flip = flips[slot - len(self.inputs)] if len(c) > 1 else None
-            message, own = offer(offered, slot, strings, flip)
+            message, parts = offer(offered, slot, strings, flip)
             messages.append(message)
-            for s, share in zip(self.needs[c], own, strict=True):
+            for s, share in zip(self.needs[c], parts, strict=True):
                 shares[s] = shares[s] ^ share
         return _planes(chain(*messages), words), _planes(shares.values(), words)
 
-    def choose_ahead(self, chosen: ReceiverOts, message: Residues) -> Residues:
+    def choose_ahead(self, ots: ReceiverOts, message: Residues) -> Residues:
         """Return the chooser's shares of all products of masks, (products, words); ``message``: the helper's."""
-        masks = self._masks(chosen.choices)
+        masks = self._masks(ots.choices)
         shares = {s: _product(masks, s) for s in self.products}
         for slot, c in enumerate(self.choices):
             part, message = message[: len(self.needs[c])], message[len(self.needs[c]) :]
-            for s, share in zip(self.needs[c], accept(chosen, slot, part, _product(masks, c)), strict=True):
+            for s, share in zip(self.needs[c], accept(ots, slot, part, _product(masks, c)), strict=True):
                 shares[s] = shares[s] ^ share
-        return _planes(shares.values(), chosen.choices.shape[1])
+        return _planes(shares.values(), ots.choices.shape[1])
 
-    def choose(self, held: dict[int, Residues], choices: Residues, products: Residues, fresh: Residues) -> Residues:
+    def choose(self, inputs: dict[int, Residues], choices: Residues, products: Residues, fresh: Residues) -> Residues:
         """Return the chooser's message, (online planes, words).
 
         Args:
-            held: of the inputs.
-            choices: of its transfers.
+            inputs: shares of the inputs.
+            choices: choices of its transfers.
             products: its shares ahead.
-            fresh: random, (outputs, words): what it knows ahead of the results.
+            fresh: random, (outputs, words): shares of the results that it knows ahead.
         """
         masks = self._masks(choices)
-        public = {i: held[i] ^ masks[i] for i in self.inputs}
+        public = {i: inputs[i] ^ masks[i] for i in self.inputs}
         return np.concatenate(
-            [*(plane[None] for plane in public.values()), self._share(public, masks, products, held, True) ^ fresh]
+            [*(plane[None] for plane in public.values()), self._share(public, masks, products, inputs, True) ^ fresh]
         )
 
     def help(self, ahead: dict[int, Residues], products: Residues, message: Residues) -> Residues:
@@ -277,14 +277,14 @@ class ComparisonMerge:
     def _share(
         self,
         public: dict[int, Residues],
-        own: dict[int, Residues],
+        masks: dict[int, Residues],
         products: Residues,
         linear: dict[int, Residues],
         chooser: bool,
     ) -> Residues:
-        """Return a party's share of the outputs: each input is what is public of it and what both know of its mask."""
+        """Return a party's share of the outputs: an input is its public part plus both parties' shares of its mask."""
         shares: dict[Factors, Residues] = dict(zip(self.products, products, strict=True))
-        found: list[Residues] = []
+        outputs: list[Residues] = []
         for terms in self.sums:
             total = np.zeros_like(products[0] if len(products) else next(iter(linear.values())))
             for s in terms:
@@ -292,11 +292,11 @@ class ComparisonMerge:
                     total = total ^ linear[next(iter(s))]
                     continue
                 for c in _subsets(s, range(0 if chooser else 1, len(s) + 1)):
-                    known = [public[i] for i in sorted(s - c)]
-                    mine = [] if not c else [own[next(iter(c))] if len(c) == 1 else shares[c]]
-                    total = total ^ np.bitwise_and.reduce(known + mine)
-            found.append(total)
-        return np.array(found)
+                    factors = [public[i] for i in sorted(s - c)]
+                    mine = [] if not c else [masks[next(iter(c))] if len(c) == 1 else shares[c]]
+                    total = total ^ np.bitwise_and.reduce(factors + mine)
+            outputs.append(total)
+        return np.array(outputs)
 
 
 def _subsets(of: Factors, sizes: Iterable[int]) -> list[Factors]:
@@ -312,5 +312,5 @@ def _product(factors: dict[int, Residues], which: Factors) -> Residues:
 
 
 def _planes(planes: Iterable[Residues], words: int) -> Residues:
-    found: Sequence[Residues] = list(planes)
-    return np.array(found) if found else np.empty((0, words), dtype=np.uint64)
+    rows: Sequence[Residues] = list(planes)
+    return np.array(rows) if rows else np.empty((0, words), dtype=np.uint64)

@@ -33,7 +33,7 @@ from privcirnet.he.mpc.comparison import ComparisonMerge, DigitComparison
 _MOST = 5
 """Bits of a digit: its table has 2^bits entries."""
 _CUT = 11
-"""Low bits where they need not be those that are rounded: of t of 24 to 32 bits, three digits, and the fewest."""
+"""Low bits where they need not be those that are rounded: three digits of t of 24 to 32 bits, and the fewest."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ExactFloor:
     """The public shape of the computation of some values.
 
     Attributes:
-        t: of the shares, odd, 1 mod 2^(f + 1), under 2^61.
+        t: modulus of the shares, odd, 1 mod 2^(f + 1), under 2^61.
         f: bits that go.
         m: modulus of the results, t or a power of two.
         bound: B of |x| for the floor alone, a multiple of 2^f, 8 B < t; 0 for ReLU, where |x| <= (t - 3) / 2.
@@ -91,7 +91,7 @@ class ExactFloor:
 
     @property
     def t1(self) -> int:
-        """Of t, what the low bits leave."""
+        """Number t without its low bits."""
         return self.t >> self.cut
 
     @cached_property
@@ -101,7 +101,7 @@ class ExactFloor:
 
     @cached_property
     def shared(self) -> list[DigitComparison]:
-        """The lowest of the high parts where both comparisons of a clip read it: a digit."""
+        """The lowest digit of the high parts, where both comparisons of a clip read it."""
         return [DigitComparison(bits, equal=True) for bits in _widths(self._shared_bits, 1)]
 
     @property
@@ -110,14 +110,14 @@ class ExactFloor:
 
     @cached_property
     def high(self) -> list[DigitComparison]:
-        """Digits of what else the high parts of a ReLU have, which a clip compares twice; with the shared one four."""
+        """The other digits of the high parts of a ReLU, which a clip compares twice; with the shared one four."""
         bits = (self.t1 + 1).bit_length() - self._shared_bits if self.relu else 0
         count = 3 if self.clips and bits <= 3 * _MOST else 6
         return [DigitComparison(bits, equal=True) for bits in _widths(bits, count)]
 
     @property
     def digits(self) -> list[DigitComparison]:
-        """All, low before high."""
+        """All digits, low before high."""
         return self.low + self.shared + self.high * (1 + self.clips)
 
     @cached_property
@@ -136,16 +136,16 @@ class ExactFloor:
 
     @cached_property
     def merges(self) -> list[ComparisonMerge]:
-        """The client chooses in them."""
-        each = enumerate(zip(self._parts, self.groups, strict=True))
+        """Merges, in which the client chooses."""
+        pairs = enumerate(zip(self._parts, self.groups, strict=True))
         return [
             ComparisonMerge(tuple(tuple(map(group.index, digits)) for digits in part), i > 0)
-            for i, (part, group) in each
+            for i, (part, group) in pairs
         ]
 
     @cached_property
     def top(self) -> ComparisonMerge | None:
-        """Of a ReLU: the carry and the high results to w of each comparison; the server chooses."""
+        """Merge of a ReLU: the carry and the high results to w of each comparison; the server chooses."""
         if not self.relu:
             return None
         ends = [0, *accumulate(map(len, self._parts))]
@@ -160,17 +160,17 @@ class ExactFloor:
 
     @property
     def top_flips(self) -> int:
-        """Planes that the server sends ahead for it."""
+        """Planes that the server sends ahead for the top."""
         return self.top.flip_planes if self.top else 0
 
     @property
     def top_help(self) -> int:
-        """Planes that the client sends ahead for it."""
+        """Planes that the client sends ahead for the top."""
         return self.top.help_planes if self.top else 0
 
     @property
     def top_products(self) -> int:
-        """Its products."""
+        """Products of the top."""
         return len(self.top.products) if self.top else 0
 
     @property
@@ -185,13 +185,13 @@ class ExactFloor:
 
     @cached_property
     def down(self) -> list[range]:
-        """Slots of transfers in which the server chooses: of each digit, of the top, of the products."""
+        """Slots of transfers in which the server chooses: for each digit, the top, the products."""
         tops = [len(self.top.choices)] if self.top else [0]
         return list(_ranges([d.bits for d in self.digits] + tops + [self.products]))
 
     @cached_property
     def up(self) -> list[range]:
-        """Slots in which the client chooses: of each merge, of the last products."""
+        """Slots in which the client chooses: for each merge, the last products."""
         return list(_ranges([len(merge.choices) for merge in self.merges] + [self.signs]))
 
     @property
@@ -214,11 +214,11 @@ class ExactFloor:
         return (first,), (second,), third, (self.width + self.signs,)
 
 
-def _widths(bits: int, most: int) -> list[int]:
+def _widths(bits: int, limit: int) -> list[int]:
     """Return the bits of digits, of at most 4, or 5 where so many digits would not do; at most a third more of them."""
-    count = max(min(-(-bits // 4), most), -(-bits // _MOST))
-    if count > most + most // 3:
-        raise ValueError(f"{bits} bits are more than {most + most // 3} digits hold")
+    count = max(min(-(-bits // 4), limit), -(-bits // _MOST))
+    if count > limit + limit // 3:
+        raise ValueError(f"{bits} bits are more than {limit + limit // 3} digits hold")
     return [bits // count + (i < bits % count) for i in range(count)]
 
 

@@ -6,11 +6,11 @@ says d = i - r, and the function's bit j at i is the parity of the vector moved 
 has that bit. Each party's share of the parity is that of its share of the vector.
 
 *r.* Each bit is r_j = p_j + q_j mod 2, p_j a random bit of the client and q_j the server's choice in a transfer. As
-p + q mod 2 = p + q - 2 p q, a product p_j q_j in shares mod 2^(k - 1 - j) makes r_j a sum of what each party knows.
+p + q mod 2 = p + q - 2 p q, a product p_j q_j in shares mod 2^(k - 1 - j) makes r_j a sum of the parties' own terms.
 
 *The vector.* r has two digits. The vector of each has its one at p + q, bit by bit: the client's table with its one at
-p, shifted by q (:class:`mpc.comparison.DigitComparison`). The whole is their outer product. Each one's entries add up to one, so
-the products without the last entries give the others.
+p, shifted by q (:class:`mpc.comparison.DigitComparison`). The whole is their outer product. Each one's entries add up
+to one, so the products without the last entries give the others.
 
 *The result.* Bit j under the mask m_j = s_j + u_j mod 2, s_j random and the client's, u_j the server's choice, is known
 to both online. Ahead they share m_j as a number mod t; the bit is m_j or 1 - m_j. See docs/mathematics.md, "Exact
@@ -30,7 +30,7 @@ from privcirnet.he.ring.modular import Residues
 
 @dataclass(frozen=True)
 class Place(DigitComparison):
-    """Whether the client's digit, moved by the server's, is each number: a vector with one one, in shares."""
+    """The place of the client's digit, moved by the server's: a vector with a single one, in shares."""
 
     equal: bool = False
 
@@ -47,7 +47,7 @@ class Lookup:
     """The public shape of the computation of some values.
 
     Attributes:
-        t: of the results' shares, odd, under 2^61.
+        t: modulus of the results' shares, odd, under 2^61.
         table: the function's 2^k values by index, of a span under t.
     """
 
@@ -57,24 +57,24 @@ class Lookup:
     def __post_init__(self) -> None:
         """Check the table."""
         if len(self.table) != 1 << self.bits or not LEAST_INDEX_BITS <= self.bits <= MOST_INDEX_BITS:
-            most = MOST_INDEX_BITS
-            raise ValueError(f"a table must have 2^{LEAST_INDEX_BITS} to 2^{most} entries, not {len(self.table)}")
+            limit = MOST_INDEX_BITS
+            raise ValueError(f"a table must have 2^{LEAST_INDEX_BITS} to 2^{limit} entries, not {len(self.table)}")
         if max(self.table) - min(self.table) >= self.t:
             raise ValueError(f"the entries of a table must span less than t = {self.t}")
 
     @property
     def bits(self) -> int:
-        """Of an index, k."""
+        """Bits k of an index."""
         return len(self.table).bit_length() - 1
 
     @property
     def least(self) -> int:
-        """The least entry: what is looked up is how far another is from it."""
+        """The least entry: a look-up returns another's distance from it."""
         return min(self.table)
 
     @cached_property
     def entry_bits(self) -> int:
-        """Bits of what is looked up."""
+        """Bits of the distance that is looked up."""
         return max(1, (max(self.table) - self.least).bit_length())
 
     @property
@@ -84,9 +84,9 @@ class Lookup:
 
     @property
     def digits(self) -> tuple[Place, Place]:
-        """Of an index, the low and the high one, of at most 6 bits: few transfers, and keys of a word hide a row.
+        """The low and the high digit of an index, of at most 6 bits: few transfers, and keys of a word hide a row.
 
-        Of 8 bits, 2 and 6 take 22 transfers and 104 bytes more for t of 28 bits, 4 and 4 take 46 and 99.5.
+        With 8 bits, 2 and 6 take 22 transfers and 104 bytes more for t of 28 bits, 4 and 4 take 46 and 99.5.
         """
         low = max(2, self.bits - 6)
         return Place(low), Place(self.bits - low)
@@ -104,7 +104,7 @@ class Lookup:
 
     @cached_property
     def down(self) -> list[range]:
-        """Slots in which the server chooses: its part of each digit, of the low one's vector, and of masks."""
+        """Slots in which the server chooses: for its part of each digit, of the low one's vector, and of masks."""
         return list(_ranges([digit.bits for digit in self.digits] + [self.sides[0], self.entry_bits]))
 
     @property
@@ -119,21 +119,21 @@ class Lookup:
 
     @cached_property
     def words(self) -> Residues:
-        """Bit j of all entries, (entry bits, words)."""
-        each = np.array([value - self.least for value in self.table], dtype=np.uint64)
-        found = each >> np.arange(self.entry_bits, dtype=np.uint64)[:, None] & np.uint64(1)
+        """Bits of all entries, row j for bit j, (entry bits, words)."""
+        offsets = np.array([value - self.least for value in self.table], dtype=np.uint64)
+        bits = offsets >> np.arange(self.entry_bits, dtype=np.uint64)[:, None] & np.uint64(1)
         whole = np.zeros((self.entry_bits, 64 * self.place_words), dtype=np.uint8)
-        whole[:, : len(self.table)] = found
+        whole[:, : len(self.table)] = bits
         return np.packbits(whole, axis=1, bitorder="little").view(np.uint64)
 
     @property
     def kept_planes(self) -> list[int]:
-        """Counts of what either party keeps in planes: its share of the vector, by value, and of the masks."""
+        """Counts of the planes that either party keeps: its share of the vector, by value, and of the masks."""
         return [64 * self.place_words, self.entry_bits]
 
     @property
     def kept_numbers(self) -> int:
-        """Numbers that either party keeps: of each mask, and of the index."""
+        """Numbers that either party keeps: for each mask, and for the index."""
         return self.entry_bits + 1
 
     def ahead_bits(self) -> tuple[int, int, int]:

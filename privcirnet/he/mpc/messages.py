@@ -1,6 +1,6 @@
-"""What parties of exact steps send and keep: planes, a word for 64 values, and numbers, as planes of their bits.
+"""Messages and state of exact steps: planes, a word for 64 values, and numbers, as planes of their bits.
 
-Who begins yields the parts of a message and is sent those of the answer; who answers yields an empty list first.
+The party that begins yields a message's parts and is sent those of the answer; the other yields an empty list first.
 """
 
 import os
@@ -24,7 +24,7 @@ PartyCoroutine = Generator[Parts, Parts, T]
 
 @dataclass(frozen=True)
 class OfflineState:
-    """What a party keeps for the image: (planes, words) and (numbers, values). All of it serves once."""
+    """A party's state for the image: (planes, words) and (numbers, values). All of it serves once."""
 
     planes: Residues
     numbers: Residues
@@ -61,14 +61,14 @@ def packed(numbers: Sequence[Residues], width: int) -> bytes:
     return joined([planes(number, width) for number in numbers])
 
 
-def numbers_of(found: Residues, m: int) -> Residues:
+def numbers_of(bit_planes: Residues, m: int) -> Residues:
     """Return the numbers of planes, (values,) of (bits, words).
 
     Raises:
-        RuleError: one is not under m.
+        RuleError: a number is not under m.
     """
-    values = np.empty(64 * found.shape[1], dtype=np.uint64)
-    values_into(values, np.ascontiguousarray(found))
+    values = np.empty(64 * bit_planes.shape[1], dtype=np.uint64)
+    values_into(values, np.ascontiguousarray(bit_planes))
     if values.size and int(values.max()) >= m:
         raise RuleError("shares must be under their modulus", got=int(values.max()), remedy="send the message again")
     return values

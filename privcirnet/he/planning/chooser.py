@@ -92,7 +92,7 @@ class ParameterChoice:
         return [needs, *lines]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {"reason": self.reason(), "table": self.explain()}
 
 
@@ -141,7 +141,7 @@ def choose(
 
 
 def _closeness(verdict: Verdict) -> tuple[int, float]:
-    """Larger for a refused set that comes closer to fitting."""
+    """Return a key that is larger for a refused set closer to fitting."""
     return STAGES.index(verdict.stage), verdict.budget.left if verdict.budget else 0.0
 
 

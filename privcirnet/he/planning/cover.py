@@ -189,7 +189,7 @@ def best_plan(lanes: int, blocks_in: int, blocks_out: int, goal: Objective) -> t
 
 @lru_cache(maxsize=65536)
 def _plans(lanes: int, blocks_in: int, blocks_out: int, on_shares: bool) -> list[BsgsPlan]:
-    """Every plan of a matrix: the same objects for every profile, so that each is counted once."""
+    """Return every plan of a matrix: the same objects for every profile, so that each is counted once."""
     return bsgs.candidates(lanes, blocks_in, blocks_out, on_shares=on_shares)
 
 

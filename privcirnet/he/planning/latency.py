@@ -36,7 +36,7 @@ def in_words(latency: float, counted: bool) -> str:
 
 
 def _three(value: float) -> str:
-    """Three digits where there are fewer than four before the point, of small numbers two."""
+    """Return three digits where there are fewer than four before the point, two of small numbers."""
     if value < 0.095:
         return f"{value:.2g}"
     return f"{value:,.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"

@@ -1,4 +1,4 @@
-"""Proved bounds on every intermediate value of a program, by interval arithmetic on the integer weights.
+"""Proofs of bounds on every intermediate value of a program, by interval arithmetic on the integer weights.
 
 Each value of each node gets its own interval, position by position. A linear layer maps [low, high] to
 [W+ low + W- high, W+ high + W- low] + bias, with W+ and W- the positive and negative parts. A square maps it to its
@@ -9,7 +9,7 @@ image in the declared range obeys these bounds; nothing is estimated from data.
 Squares in a row defeat this: each doubles the bits by which a bound exceeds what really occurs, so that beyond four or
 five of them no modulus carries it. Then :func:`measured` takes the ranges seen on images, with a margin. That is no
 proof: an image whose values go beyond is answered wrongly. Secrecy does not depend on it as long as masks are uniform.
-What bounds mean for truncation on shares is said by :mod:`program.truncation`.
+:mod:`program.truncation` has the meaning of bounds for truncation on shares.
 """
 
 import math
@@ -30,7 +30,7 @@ from privcirnet.he.program.program import Network, Program
 
 Reals = npt.NDArray[np.floating[Any]]
 Magnitudes = Mapping[str, Values | Reals]
-"""Of each node's values: how large |y| is, at most or in the mean."""
+"""Sizes |y| of each node's values, at most or in the mean."""
 
 MAX_BOUND_BITS = 59
 """Bounds over this are refused: no plain modulus of 60 bits carries them."""
@@ -48,19 +48,19 @@ def prove(network: Network | Program) -> dict[str, Interval]:
     return Intervals().values(network.nodes, network.weights)
 
 
-def completed(network: Network, known: Mapping[str, Interval]) -> dict[str, Interval]:
-    """Return intervals of all nodes: the known ones, and of the others what follows from those, all that is proved.
+def completed(network: Network, bounds: Mapping[str, Interval]) -> dict[str, Interval]:
+    """Return intervals of all nodes: the known ones, and those that follow from them, all proved.
 
     Raises:
         DoesNotFit: a bound is over 2^:data:`MAX_BOUND_BITS`.
     """
-    domain, found = Intervals(), dict[str, Interval]()
+    domain, intervals = Intervals(), dict[str, Interval]()
     for node in network.nodes:
-        inputs = [found[name] for name in node.inputs]
-        found[node.name] = (
-            known[node.name] if node.name in known else domain.visit(node, inputs, network.weights.get(node.name))
+        inputs = [intervals[name] for name in node.inputs]
+        intervals[node.name] = (
+            bounds[node.name] if node.name in bounds else domain.visit(node, inputs, network.weights.get(node.name))
         )
-    return found
+    return intervals
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class ObservedRange:
     size: Reals
 
 
-def measured(nodes: Iterable[Node], seen: Mapping[str, ObservedRange], margin_bits: int) -> dict[str, Interval]:
-    """Return intervals from what was seen on images: for each node by name (low, high), int64 of the node's shape.
+def measured(nodes: Iterable[Node], observed: Mapping[str, ObservedRange], margin_bits: int) -> dict[str, Interval]:
+    """Return intervals from ranges observed on images: (low, high) by node name, int64 of the node's shape.
 
     Args:
         margin_bits: values of other images may exceed these 2^margin_bits times.
@@ -87,7 +87,7 @@ def measured(nodes: Iterable[Node], seen: Mapping[str, ObservedRange], margin_bi
     """
     intervals: dict[str, Interval] = {}
     for node in nodes:
-        ends = _seen(node, seen).low, _seen(node, seen).high
+        ends = _seen(node, observed).low, _seen(node, observed).high
         low, high = (np.asarray(end, dtype=np.float64).reshape(node.shape) for end in ends)
         scale = 2.0 ** (margin_bits - node.log_step)
         low, high = np.floor(np.minimum(low, 0) * scale) - 1, np.ceil(np.maximum(high, 0) * scale) + 1
@@ -101,13 +101,13 @@ def largest_sizes(intervals: Mapping[str, Interval]) -> dict[str, Values]:
     return {name: np.maximum(np.abs(low), np.abs(high)) for name, (low, high) in intervals.items()}
 
 
-def mean_sizes(nodes: Iterable[Node], seen: Mapping[str, ObservedRange]) -> dict[str, Reals]:
+def mean_sizes(nodes: Iterable[Node], observed: Mapping[str, ObservedRange]) -> dict[str, Reals]:
     """Return the mean |y| of every value of every node, on the images that were seen.
 
     Args:
-        seen: real values by node name; the result is in units of the node's step.
+        observed: real values by node name; the result is in units of the node's step.
     """
-    return {node.name: _seen(node, seen).size.reshape(node.shape) * 2.0**-node.log_step for node in nodes}
+    return {node.name: _seen(node, observed).size.reshape(node.shape) * 2.0**-node.log_step for node in nodes}
 
 
 def real_name(node: Node) -> str:
@@ -115,8 +115,8 @@ def real_name(node: Node) -> str:
     return node.inputs[0] if isinstance(node.operation, Scale) else node.name
 
 
-def _seen(node: Node, seen: Mapping[str, ObservedRange]) -> ObservedRange:
-    return seen[real_name(node)]
+def _seen(node: Node, observed: Mapping[str, ObservedRange]) -> ObservedRange:
+    return observed[real_name(node)]
 
 
 def largest(interval: Interval) -> int:
@@ -172,7 +172,7 @@ class Intervals(Domain[Interval]):
         return x[0] + constants, x[1] + constants
 
     def truncate(self, x: Interval, bits: int) -> Interval:
-        """The protocol rounds up or down."""
+        """Return the protocol rounds up or down."""
         return x[0] >> bits, -(-x[1] >> bits)
 
     def within(self, x: Interval, low: int, high: int) -> Interval:
@@ -214,14 +214,14 @@ def _most(constants: np.ndarray) -> float:
 
 
 def _product(product: MatMul, left: Interval, right: Interval) -> Interval:
-    """Each term's range is that of the four products of ends; terms are added one after the other."""
+    """Return the sum of the terms' ranges; each is that of the four products of ends."""
     shape, groups = product.left.shape.output_shape, product.groups
     # A left end has the shape (groups, 1, k, A), a right one (groups, B, k, 1).
-    ones = [end.reshape(groups, 1, -1, end.shape[1]) for end in left]
-    others = [end.reshape(groups, -1, end.shape[1], 1).swapaxes(1, 2) for end in right]
+    left_ends = [end.reshape(groups, 1, -1, end.shape[1]) for end in left]
+    right_ends = [end.reshape(groups, -1, end.shape[1], 1).swapaxes(1, 2) for end in right]
     low, high = (np.zeros((groups, shape[0] // groups, shape[1]), dtype=np.int64) for _ in range(2))
-    for term in range(ones[0].shape[2]):
-        ends = [one[:, :, term] * other[:, :, term] for one in ones for other in others]
+    for term in range(left_ends[0].shape[2]):
+        ends = [x[:, :, term] * y[:, :, term] for x in left_ends for y in right_ends]
         low, high = low + np.minimum.reduce(ends), high + np.maximum.reduce(ends)
     return low.reshape(shape), high.reshape(shape)
 

@@ -1,4 +1,4 @@
-"""A program in words: what each module of the network comes to, and whether it is polynomial or exact."""
+"""A program in words: the computation of each module of the network, and whether it is polynomial or exact."""
 
 from collections.abc import Sequence
 from math import prod
@@ -13,11 +13,11 @@ HEADINGS = "layer", "computes", "values", "how"
 
 
 def described(nodes: Sequence[Node]) -> list[tuple[str, str, str, str]]:
-    """Return a row for each module and what it sends messages for, or truncates, in order; columns: :data:`HEADINGS`.
+    """Return a row for each module and each of its exchanges or truncations, in order; columns: :data:`HEADINGS`.
 
-    What a module does several times, as the maxima of a pool, is one row.
+    Repeated work of a module, such as the maxima of a pool, is one row.
     """
-    found = dict[tuple[str, str, str], int]()
+    counts = dict[tuple[str, str, str], int]()
     maxima = {node.module for node in nodes if isinstance(node.operation, AssertRange)}
     for node in nodes:
         operation = node.operation
@@ -25,8 +25,8 @@ def described(nodes: Sequence[Node]) -> list[tuple[str, str, str, str]]:
             takes_maxima = isinstance(operation, ExactReLU) and not operation.bits and node.module in maxima
             computes = "maximum" if takes_maxima else _computes(operation)
             row = node.module or node.name, computes, _how(operation)
-            found[row] = found.get(row, 0) + prod(node.shape)
-    return [(module, computes, f"{values:,}", how) for (module, computes, how), values in found.items()]
+            counts[row] = counts.get(row, 0) + prod(node.shape)
+    return [(module, computes, f"{values:,}", how) for (module, computes, how), values in counts.items()]
 
 
 def _computes(operation: Operation) -> str:

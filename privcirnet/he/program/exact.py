@@ -15,7 +15,7 @@ from privcirnet.he.program.operation import C_co, CostModel, Domain, Node, Opera
 MOST_BITS = 19
 """Bits that go: those of four digits, but for one (:class:`mpc.floor.ExactFloor`)."""
 MOST_HIGH_BITS = 40
-"""Of a plain modulus, bits that a ReLU compares beyond those that go and one more: eight digits."""
+"""Bits of a plain modulus that a ReLU compares beyond those that go and one more: eight digits."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class ExactStep(Operation):
     """Rounding to a step 2^bits coarser, to nearest, ties up, for every value and mask, and perhaps more.
 
     Attributes:
-        bits: how many go.
-        bound: of |x| and what rounding adds; 0: not known yet.
+        bits: number of bits that go.
+        bound: bound of |x| and of the rounding's addend; 0: not known yet.
         title: its name in tables.
-        online_bytes: of a value, message by message, about.
-        ahead: likewise transfers, and bytes beside those of silent ones, for t of 25 bits.
+        online_bytes: bytes of a value, message by message, about.
+        ahead: transfers of a value, and bytes beside those of silent ones, for t of 25 bits, about.
     """
 
     local = False
@@ -47,18 +47,18 @@ class ExactStep(Operation):
 
     @property
     def top(self) -> int:
-        """What larger results become, where negative values become zero; 0: they are kept."""
+        """Value of larger results, where negative values become zero; 0: they are kept."""
         return 0
 
     @property
     def least_modulus(self) -> int:
-        """The plain modulus must be greater."""
+        """Number that the plain modulus must exceed."""
         return 2 * self.bound + 2 if self.rectifies else 8 * self.bound
 
     def bounded(self, low: int, high: int) -> Self:
         """Return it for values of this range, of which three bits are public."""
-        most = max(1, -low, high) + (1 << self.bits >> 1)
-        return replace(self, bound=coarse(most, 1 if self.rectifies else 1 << self.bits))
+        largest = max(1, -low, high) + (1 << self.bits >> 1)
+        return replace(self, bound=coarse(largest, 1 if self.rectifies else 1 << self.bits))
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
         fits = (not self.rectifies) <= self.bits <= MOST_BITS and self.bound >= 0
@@ -77,8 +77,8 @@ class ExactStep(Operation):
 
     def cost(self, prices: CostModel[C_co], shape: Shape) -> C_co:
         values, (transfers, ahead) = prod(shape), self.ahead
-        each = (size * values for size in self.online_bytes)
-        return prices.messages(*each, ahead=ahead * values, transfers=transfers * values)
+        sizes = (size * values for size in self.online_bytes)
+        return prices.messages(*sizes, ahead=ahead * values, transfers=transfers * values)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class ExactReLU(ExactStep):
     """max(0, x / 2^bits), rounded: a ReLU and the truncation before it, or with 0 bits a ReLU alone; or clipped, too.
 
     Attributes:
-        most: what larger results become; 0: they are kept.
+        most: value of larger results; 0: they are kept.
     """
 
     kind: ClassVar[str] = "exact_relu"
@@ -154,15 +154,15 @@ def coarse(number: int, unit: int = 1) -> int:
 
 
 def exact(nodes: Iterable[Node], intervals: Mapping[str, Interval]) -> tuple[Node, ...]:
-    """Return nodes whose truncations are exact, and whose exact steps have bounds; what leaves nothing is times 0.
+    """Return nodes whose truncations are exact, and whose exact steps have bounds; one that leaves nothing is times 0.
 
     Args:
-        intervals: of each node's values.
+        intervals: bounds of each node's values.
     """
 
     def of(node: Node) -> Operation:
-        found = node.operation
-        step = ExactTruncate(found.bits) if isinstance(found, Truncate) else found
+        operation = node.operation
+        step = ExactTruncate(operation.bits) if isinstance(operation, Truncate) else operation
         if not isinstance(step, ExactStep):
             return step
         below, above = intervals[node.inputs[0]]

@@ -28,8 +28,8 @@ class Linear(Operation):
     """Convolution or GEMM with bias, on (C, H, W).
 
     Attributes:
-        layer: its shape and how it is computed under encryption.
-        stack: how offline work takes several images together; None: one after the other.
+        layer: shape, and plan under encryption.
+        stack: images that offline work takes together; None: one after the other.
     """
 
     kind: ClassVar[str] = "linear"
@@ -42,7 +42,7 @@ class Linear(Operation):
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """One."""
+        """The layer alone."""
         return (self.layer,)
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:

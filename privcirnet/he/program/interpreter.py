@@ -94,7 +94,7 @@ def apply(operation: Operation, arguments: Sequence[np.ndarray], weights: Weight
     Args:
         operation: any but an input, which has no arguments.
         arguments: int64 values of the node's inputs, each (C, H, W).
-        weights: of the node, if it has some.
+        weights: weights of the node, if it has some.
     """
     return operation.apply(Integers(), arguments, weights)
 

@@ -1,4 +1,4 @@
-"""What both parties know of a program, of any kind: what it takes, what it gives, and how images run."""
+"""The public description of a program of any kind: its inputs, its results, and the run of images."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ class Known(ABC):
     """Public description of a program: no weight.
 
     Attributes:
-        mode: how images run: "interactive" or "ckks".
+        mode: protocol of images: "interactive" or "ckks".
         scheme: its name.
         prepares: whether images take two phases: the first one comes before them.
         warms_up: whether an image is run before the first one, which loads the kernels.
@@ -67,11 +67,11 @@ class Known(ABC):
 
     @property
     def class_alone(self) -> bool:
-        """Whether a client is told no more than the class."""
+        """Whether a client learns no more than the class."""
         return False
 
     def requests(self, images: Sequence[Values] | Values) -> Iterator[tuple[Values, int, int]]:
-        """Yield what each request encrypts, of how many images it is, and how many results come back.
+        """Yield the values that each request encrypts, the number of its images, and that of its results.
 
         Args:
             images: integers as the data set has them, (C, H, W) each.

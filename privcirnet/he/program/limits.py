@@ -1,8 +1,8 @@
-"""What a program's description may ask of whoever reads it: bounds that keep a hostile one from taking all memory.
+"""Limits on a program's description: bounds that keep a hostile one from taking all memory.
 
 Everything here is arithmetic on the description. Nothing is allocated, no list is made that grows with a size in it.
 The bounds are many times what the papers' networks need (a layer of 147,456 products, maps of 10^6 values, 200 keys).
-What is left grows with honest sizes: a description within the bounds may still ask for minutes of work. The limits of
+The remaining work grows with honest sizes: a description within the bounds may still take minutes. The limits of
 each encoding's own sizes are in :mod:`layers.size_limits`.
 """
 
@@ -45,12 +45,12 @@ memory while it makes them."""
 
 
 def excess(layer: Layer, parameters: Parameters | ParameterSet) -> str:
-    """Return what a layer asks too much of, "" if nothing. Plans with an excess are never chosen.
+    """Return the excess of a layer, "" if there is none. Plans with an excess are never chosen.
 
     Sizes come first, because everything else takes time that grows with them.
 
     Args:
-        layer: whose kernel has been checked.
+        layer: layer whose kernel has been checked.
     """
     if problem := layer.size_excess:
         return problem

@@ -53,7 +53,7 @@ class Truncate(Operation):
     """Division by 2^bits, rounded: the fixed-point rescale.
 
     Attributes:
-        bits: how many, 1 to 59.
+        bits: number of bits, 1 to 59.
     """
 
     kind: ClassVar[str] = "truncate"
@@ -72,7 +72,7 @@ class Scale(Operation):
     """x * 2^bits, which brings a summand to the finer step of another.
 
     Attributes:
-        bits: how many, 1 to 59.
+        bits: number of bits, 1 to 59.
     """
 
     kind: ClassVar[str] = "scale"
@@ -167,7 +167,7 @@ class Concat(Operation):
     """Channels of several values with the same step, one after the other: (C_i, H, W) to (sum of C_i, H, W).
 
     Attributes:
-        count: how many values, 2 or more.
+        count: number of values, 2 or more.
     """
 
     kind: ClassVar[str] = "concat"
@@ -178,7 +178,7 @@ class Concat(Operation):
 
     @property
     def arity(self) -> int:
-        """As many as are joined."""
+        """Number of values that are joined."""
         return self.count
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
@@ -251,17 +251,17 @@ class Center(Operation):
 
 
 def _sum(on: Domain[V], x: V, groups: int, count: int) -> V:
-    """Sums over so many channels of each group, halves added until one is left."""
+    """Return sums over so many channels of each group, halves added until one is left."""
     if count == 1:
         return x
     half = count // 2
-    found = on.add(_part(on, x, groups, 0, half), _part(on, x, groups, half, half))
-    found = _sum(on, found, groups, half)
-    return on.add(found, _part(on, x, groups, count - 1, 1)) if count % 2 else found
+    total = on.add(_part(on, x, groups, 0, half), _part(on, x, groups, half, half))
+    total = _sum(on, total, groups, half)
+    return on.add(total, _part(on, x, groups, count - 1, 1)) if count % 2 else total
 
 
 def _part(on: Domain[V], x: V, groups: int, first: int, count: int) -> V:
-    """Some channels of each group."""
+    """Return some channels of each group."""
 
     def places(values: np.ndarray) -> np.ndarray:
         grouped = values.reshape(groups, -1, *values.shape[1:])[:, first : first + count]
@@ -274,11 +274,11 @@ def _part(on: Domain[V], x: V, groups: int, first: int, count: int) -> V:
 class SumPool(Operation):
     """Sum over non-overlapping windows (average pooling whose division went into ``log_step``).
 
-    What is left over at the right and below is dropped.
+    Values left over at the right and below are dropped.
 
     Attributes:
         kernel: rows of a window.
-        columns: of a window; None if as many as rows.
+        columns: columns of a window; None if as many as rows.
     """
 
     kind: ClassVar[str] = "sumpool"

@@ -35,9 +35,11 @@ _REGISTERED = operations.__all__
 
 def to_dict(program: Program) -> dict[str, Any]:
     """Return the public description of a program: plain data for JSON."""
-    known, exact = program.parameters, {"transfers": program.transfers} if exact_steps(program.nodes) else {}
+    parameters, exact = program.parameters, {"transfers": program.transfers} if exact_steps(program.nodes) else {}
     return {
-        "parameters": {name: getattr(known, name) for name in ("ring_degree", "coefficient_bits", "plain_modulus")},
+        "parameters": {
+            name: getattr(parameters, name) for name in ("ring_degree", "coefficient_bits", "plain_modulus")
+        },
         "bounds": program.bounds,
         "answer": program.answer,
         "output_bits": program.output_bits,
@@ -95,15 +97,15 @@ def _node_to_dict(node: Node) -> dict[str, Any]:
 
 
 def _plain_fields(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass as plain data, without those that are None; layers begin with their encoding."""
+    """Return the fields of a dataclass as plain data, without those that are None; layers begin with their encoding."""
     encoding = {"encoding": value.encoding} if hasattr(value, "encoding") else {}
-    found = {each.name: getattr(value, each.name) for each in fields(value)}
-    return encoding | {name: _plain(each) for name, each in found.items() if each is not None}
+    values = {field.name: getattr(value, field.name) for field in fields(value)}
+    return encoding | {name: _plain(content) for name, content in values.items() if content is not None}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
-        return [_plain(each) for each in cast(tuple[object, ...], value)]
+        return [_plain(item) for item in cast(tuple[object, ...], value)]
     return _plain_fields(value) if is_dataclass(value) else value
 
 
@@ -133,7 +135,7 @@ def _layer_from_dict(item: dict[str, Any]) -> Layer:
 
 
 def _spectral_from_dict(item: dict[str, Any]) -> SpectralLayer:
-    """A layer of a product, which is planned."""
+    """Return a layer of a product, which is planned."""
     layer = _layer_from_dict(item)
     if not isinstance(layer, SpectralLayer):
         raise RuleError("a product must have planned layers", got=reprlib.repr(layer.encoding), remedy=REMEDY)
@@ -141,14 +143,14 @@ def _spectral_from_dict(item: dict[str, Any]) -> SpectralLayer:
 
 
 def _fields(cls: Any, item: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a dataclass, each checked by its type; those that may be None may be left out."""
+    """Return the fields of a dataclass, each checked by its type; those that may be None may be left out."""
     return {n: _value(kind, item[n], n) for n, kind in _kinds(cls).items() if n in item or not _optional(kind)}
 
 
 @lru_cache(maxsize=64)
 def _kinds(cls: Any) -> dict[str, Any]:
     hints = get_type_hints(cls)
-    return {each.name: hints[each.name] for each in fields(cls)}
+    return {field.name: hints[field.name] for field in fields(cls)}
 
 
 def _optional(kind: Any) -> bool:
@@ -166,21 +168,21 @@ def _value(kind: Any, value: Any, name: str) -> Any:
 
 
 def _tuple(kinds: tuple[Any, ...], value: Any, name: str) -> tuple[Any, ...]:
-    """As many items as there are types, or any number of one type: (T, ...)."""
+    """Return as many items as there are types, or any number of one type: (T, ...)."""
     if kinds[-1] is Ellipsis:
         return tuple(_value(kinds[0], item, name) for item in _few(value, size_limits.MAX_PIECES))
-    found = tuple(_value(kinds[0], item, name) for item in _few(value))
-    if len(found) != len(kinds):
+    items = tuple(_value(kinds[0], item, name) for item in _few(value))
+    if len(items) != len(kinds):
         rule = f"a {name} must have {_COUNTS[len(kinds)]} sizes"
-        raise RuleError(rule, got=reprlib.repr(found), remedy=REMEDY)
-    return found
+        raise RuleError(rule, got=reprlib.repr(items), remedy=REMEDY)
+    return items
 
 
-def _few(value: Any, most: int = 64) -> list[Any]:
+def _few(value: Any, limit: int = 64) -> list[Any]:
     items = list(cast(list[Any], value)) if isinstance(value, list | tuple) else None
-    if items is None or len(items) > most:
+    if items is None or len(items) > limit:
         got = reprlib.repr(cast(object, value)) if items is None else f"{len(items)} items"
-        raise RuleError(f"a program's description must have a list of at most {most} here", got=got, remedy=REMEDY)
+        raise RuleError(f"a program's description must have a list of at most {limit} here", got=got, remedy=REMEDY)
     return items
 
 

@@ -38,9 +38,9 @@ class MaxPool(Composite):
     A window may reach over the edges, where there is nothing, but begins at most half of itself outside.
 
     Attributes:
-        kernel: rows and columns of a window; likewise the others.
+        kernel: rows and columns of a window; ``stride`` too.
         padding: rows and columns at each edge.
-        size: of the result.
+        size: rows and columns of the result.
     """
 
     kernel: tuple[int, int]
@@ -59,23 +59,23 @@ class MaxPool(Composite):
         return (starts[:, None] + np.arange(self.kernel[axis])).clip(0, size - 1).reshape(-1)
 
     def pieces(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        (found,) = arguments
+        (windows,) = arguments
         for axis in (1, 0):
             stride, size, begin = self.stride[axis], self.size[axis], -self.padding[axis]
             starts = range(begin, begin + self.kernel[axis])
-            sides: list[V] = [on.step(Sampled(axis + 1, start, stride, size), found) for start in starts]
+            sides: list[V] = [on.step(Sampled(axis + 1, start, stride, size), windows) for start in starts]
             while len(sides) > 1:
                 pairs = zip(sides[::2], sides[1::2], strict=False)
                 sides = [*(_larger(on, *pair) for pair in pairs), *sides[len(sides) // 2 * 2 :]]
-            (found,) = sides
-        return found
+            (windows,) = sides
+        return windows
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
         return shapes[0][0], *self.size
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        each = zip(self.kernel, self.stride, self.padding, sources[0].shape[1:], self.size, strict=True)
-        fits = all(0 <= 2 * p <= k and s >= 1 and 1 <= (n - 1) * s + 1 <= w + p for k, s, p, w, n in each)
+        axes = zip(self.kernel, self.stride, self.padding, sources[0].shape[1:], self.size, strict=True)
+        fits = all(0 <= 2 * p <= k and s >= 1 and 1 <= (n - 1) * s + 1 <= w + p for k, s, p, w, n in axes)
         return "" if fits else f"windows of {self.kernel}, {self.stride} apart, {self.padding} outside"
 
 
@@ -83,10 +83,10 @@ class MaxPool(Composite):
 class Top1(Composite):
     """The place of the largest of some values (C, 1, 1), the first of equal ones: a tournament of exact ReLUs.
 
-    Each value takes its place with it, in bits below its own: of the winner they are what an exact truncation drops.
+    Each value takes its place with it, in bits below its own. An exact truncation drops those of the winner.
 
     Attributes:
-        count: of values, 2 or more.
+        count: number of values, 2 or more.
         low: the least that a value may be.
         high: the largest.
     """
@@ -103,13 +103,13 @@ class Top1(Composite):
 
     def pieces(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
         last = self.count - 1
-        bits, left = last.bit_length(), self.count
+        bits, remaining = last.bit_length(), self.count
         within = AssertRange(self.low << bits, (self.high << bits) + last)
         best = on.plus(on.times(arguments[0], 1 << bits), np.arange(last, -1, -1).reshape(-1, 1, 1))
-        while left > 1:
-            half = -(-left // 2)
-            first, second = (on.step(SliceChannels(start, half), best) for start in (0, left - half))
-            best, left = on.step(within, _larger(on, first, second)), half
+        while remaining > 1:
+            half = -(-remaining // 2)
+            first, second = (on.step(SliceChannels(start, half), best) for start in (0, remaining - half))
+            best, remaining = on.step(within, _larger(on, first, second)), half
         # Not by a ReLU: a client that adds to its share of the value could have it be 0, and be given the whole value.
         whole = on.step(ExactTruncate(bits), on.plus(best, np.array(-(1 << bits >> 1))))
         return on.plus(on.add(on.times(whole, 1 << bits), on.times(best, -1)), np.array(last))
@@ -140,21 +140,23 @@ class SubtractMax(Composite):
 
     def interval(self, low: Values, high: Values) -> Interval:
         low, high = (end.reshape(self.groups, -1, *end.shape[1:]) for end in (low, high))
-        least, most = low - high.max(axis=1, keepdims=True), high - low.max(axis=1, keepdims=True)
-        return least.reshape(self.shape), most.clip(max=0).reshape(self.shape)
+        lowest, highest = low - high.max(axis=1, keepdims=True), high - low.max(axis=1, keepdims=True)
+        return lowest.reshape(self.shape), highest.clip(max=0).reshape(self.shape)
 
     def pieces(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
         (x,), (count, places) = arguments, (self.shape[0] // self.groups, self.shape[1] * self.shape[2])
-        found, left = x, count
-        while left > 1:
-            half = left - left // 2
-            first, second = (on.step(self._taken(i, half, left * places), found) for i in (0, (left - half) * places))
-            found, left = _larger(on, first, second), half
+        largest, remaining = x, count
+        while remaining > 1:
+            half = remaining - remaining // 2
+            first, second = (
+                on.step(self._taken(i, half, remaining * places), largest) for i in (0, (remaining - half) * places)
+            )
+            largest, remaining = _larger(on, first, second), half
         repeated = AsStrided(self.shape, 0, (self.groups, count, places), (places, 0, 1))
-        return on.add(x, on.times(on.step(repeated, found), -1))
+        return on.add(x, on.times(on.step(repeated, largest), -1))
 
     def _taken(self, first: int, count: int, stride: int) -> AsStrided:
-        """Some channels of each group, from one place on; groups are so many places apart."""
+        """Return some channels of each group, from one place on; groups are so many places apart."""
         size = count * self.shape[1] * self.shape[2]
         return AsStrided((self.groups * count, *self.shape[1:]), first, (self.groups, size), (stride, 1))
 
@@ -163,5 +165,5 @@ class SubtractMax(Composite):
         return "" if fits else f"maxima of {self.groups} groups of {self.shape}"
 
 
-def _larger(on: Domain[V], one: V, other: V) -> V:
-    return on.add(other, on.step(ExactReLU(0), on.add(one, on.times(other, -1))))
+def _larger(on: Domain[V], x: V, y: V) -> V:
+    return on.add(y, on.step(ExactReLU(0), on.add(x, on.times(y, -1))))

@@ -22,8 +22,8 @@ class ScalarFunction:
     """A function of single numbers.
 
     Attributes:
-        of: element by element.
-        lowest_at: where it is least; -inf for a function that never falls.
+        of: function, element by element.
+        lowest_at: argument at which it is least; -inf for a function that never falls.
     """
 
     of: Callable[[Reals], Reals]
@@ -81,7 +81,7 @@ TABULATED = {
     "reciprocal": ScalarFunction(lambda x: 1 / x),
     "rsqrt": ScalarFunction(lambda x: 1 / np.sqrt(x)),
 }
-"""What has tables (:mod:`program.table`), by name; the last two for positive numbers, where they fall."""
+"""Functions with tables (:mod:`program.table`), by name; the last two for positive numbers, where they fall."""
 WITH_NUMBERS: dict[str, Callable[..., ScalarFunction]] = {
     "leakyrelu": lambda slope: ScalarFunction(lambda x: np.where(x > 0, x, slope * x), 0.0 if slope < 0 else -math.inf),
     "elu": lambda alpha: ScalarFunction(lambda x: np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0))),
@@ -106,7 +106,7 @@ def function_named(name: str) -> ScalarFunction | None:
     """Return a function with a table, None if nobody knows it.
 
     Args:
-        name: one of :data:`TABULATED`, or one of :data:`WITH_NUMBERS` with its numbers, as :func:`with_numbers` writes.
+        name: key of :data:`TABULATED`, or of :data:`WITH_NUMBERS` with its numbers, as :func:`with_numbers` writes.
 
     >>> function_named("elu(1.0)").of(np.array([2.0])).tolist(), function_named("elu(1)"), function_named("elu(nan)")
     ([2.0], None, None)
@@ -126,24 +126,24 @@ def function_named(name: str) -> ScalarFunction | None:
 
 
 def _known(name: str) -> ScalarFunction:
-    found = function_named(name)
-    assert found is not None
-    return found
+    function = function_named(name)
+    assert function is not None
+    return function
 
 
 def apply(name: str, values: Values, log_step: int, log_step_out: int) -> Values:
     """Return f(x 2^log_step) 2^-log_step_out, rounded to the nearest integer, ties up.
 
     Args:
-        name: of f, see :func:`function_named`.
+        name: name of f, see :func:`function_named`.
         values: x, int64 of any shape.
 
     >>> apply("relu6", np.array([-5, 3, 40]), -2, -1).tolist()
     [0, 2, 12]
     """
     integers, places = np.unique(values.ravel(), return_inverse=True)
-    found = np.floor(real_values(name, integers, log_step, log_step_out) + 0.5)
-    return found.astype(np.int64)[places].reshape(values.shape)
+    rounded = np.floor(real_values(name, integers, log_step, log_step_out) + 0.5)
+    return rounded.astype(np.int64)[places].reshape(values.shape)
 
 
 def real_values(name: str, values: Values, log_step: int, log_step_out: int) -> Reals:
@@ -155,15 +155,15 @@ def ends(name: str, low: Values, high: Values, log_step: int, log_step_out: int)
     """Return the least and the largest value of :func:`apply` on [low, high], position by position.
 
     Args:
-        name: of f, see :func:`function_named`.
+        name: name of f, see :func:`function_named`.
         low: least values, int64 of any shape.
         high: largest values, of the same shape.
     """
     first, last = (apply(name, end, log_step, log_step_out) for end in (low, high))
     lowest = _known(name).lowest_at
-    least = np.minimum(first, last)
+    smallest = np.minimum(first, last)
     if math.isfinite(lowest):
         turn = math.floor(_known(name).of(np.array([lowest]))[0] * 2.0**-log_step_out + 0.5)
         crossed = (low * 2.0**log_step < lowest) & (lowest < high * 2.0**log_step)
-        least = np.where(crossed, turn, least)
-    return least, np.maximum(first, last)
+        smallest = np.where(crossed, turn, smallest)
+    return smallest, np.maximum(first, last)

@@ -1,4 +1,4 @@
-"""What every operation of a program knows, and the domains in which it is applied.
+"""Operations of a program, and the domains in which they are applied.
 
 An operation is a frozen dataclass without weights. It says once, in :meth:`Operation.apply`, how its result follows
 from its inputs, in the few primitives of a :class:`Domain`: moves, sums, multiples, constants, truncations, linear
@@ -51,37 +51,37 @@ NO_ROWS: np.ndarray = np.zeros((0, 0, 1, 1), dtype=np.int64)
 
 
 class CostModel(Protocol[C_co]):
-    """What an operation's turns cost."""
+    """A model of the cost of an operation's turns."""
 
     def linear(self, layer: Layer) -> C_co:
-        """Return that of a linear layer."""
+        """Return the cost of a linear layer."""
         ...
 
     def product(self, left: Layer, right: Layer) -> C_co:
-        """Return that of a product of two values."""
+        """Return the cost of a product of two values."""
         ...
 
     def square(self, values: int) -> C_co:
-        """Return that of so many squares."""
+        """Return the cost of so many squares."""
         ...
 
     def messages(self, *byte_counts: int, ahead: int = 0, transfers: int = 0) -> C_co:
-        """Return that of messages that take turns, so many bytes each, nothing encrypted.
+        """Return the cost of messages that take turns, so many bytes each, nothing encrypted.
 
         Args:
-            byte_counts: of the messages.
+            byte_counts: bytes of the messages.
             ahead: bytes that are sent before, whose round trips others share.
             transfers: oblivious ones that are made before.
         """
         ...
 
     def local(self) -> C_co:
-        """Return that of what each party does alone."""
+        """Return the cost of the work that each party does alone."""
         ...
 
 
 class Planner(Protocol):
-    """Who plans layers."""
+    """A planner of layers."""
 
     def layer(self, shape: LinearShape, block_size: int) -> Layer:
         """Return the fastest layer."""
@@ -112,7 +112,7 @@ class Operation:
 
     @property
     def arity(self) -> int:
-        """How many values it takes."""
+        """Number of values that it takes."""
         return 1
 
     @property
@@ -161,7 +161,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Node:
-    """One step of a program.
+    """A step of a program.
 
     Attributes:
         name: unique.
@@ -179,13 +179,13 @@ class Node:
 
 
 class Domain(Generic[V]):
-    """Values of one kind, and what the primitives of operations make of them. What is not overridden is refused.
+    """Values of one kind, and the primitives of operations on them. Those that are not overridden are refused.
 
     Attributes:
         name: "X" in "X cannot do this".
-        remedy: what else to do with such a network.
-        node: that is visited.
-        sources: its inputs.
+        remedy: alternative for such a network.
+        node: node that is visited.
+        sources: inputs of the node.
     """
 
     name: ClassVar[str] = "a program"
@@ -200,11 +200,11 @@ class Domain(Generic[V]):
 
     def values(self, nodes: Sequence[Node], weights: Mapping[str, Weights]) -> dict[str, V]:
         """Return the value of every node by name; ``nodes``: of a program, in order."""
-        found, known = dict[str, V](), dict[str, Node]()
+        values, visited = dict[str, V](), dict[str, Node]()
         for node in nodes:
-            known[node.name], self.sources = node, [known[name] for name in node.inputs]
-            found[node.name] = self.visit(node, [found[name] for name in node.inputs], weights.get(node.name))
-        return found
+            visited[node.name], self.sources = node, [visited[name] for name in node.inputs]
+            values[node.name] = self.visit(node, [values[name] for name in node.inputs], weights.get(node.name))
+        return values
 
     def image(self, low: int, high: int) -> V:
         """Return the image, whose pixels lie in [low, high]."""
@@ -260,7 +260,7 @@ class Domain(Generic[V]):
 
     @property
     def title(self) -> str:
-        """The name of the node that is visited, or of its module."""
+        """The name of the visited node, or of its module."""
         return (self.node.module or self.node.name) if self.node else ""
 
     def keeps_order(self, places: Callable[..., np.ndarray]) -> bool:
@@ -276,11 +276,11 @@ class Domain(Generic[V]):
         Raises:
             RuleError: they differ within a channel.
         """
-        found = np.broadcast_to(constants, self.node.shape if self.node else ())
-        found = found.reshape(len(found), -1)
-        if (found != found[:, :1]).any():
+        bias = np.broadcast_to(constants, self.node.shape if self.node else ())
+        bias = bias.reshape(len(bias), -1)
+        if (bias != bias[:, :1]).any():
             self.refuse("constants that differ within a channel")
-        return found[:, 0]
+        return bias[:, 0]
 
     def refuse(self, what: str) -> NoReturn:
         """Raise for the node that is visited."""
@@ -313,7 +313,7 @@ def spread(bias: np.ndarray) -> np.ndarray:
     """Return a bias in the shape in which it is added to (K, H, W): the same numbers, (K, 1, 1) or (K, H, 1).
 
     Args:
-        bias: of channels, (K,), or of channels and places, (K, H).
+        bias: bias of channels, (K,), or of channels and places, (K, H).
     """
     return bias.reshape(bias.shape + (1,) * (3 - bias.ndim))
 

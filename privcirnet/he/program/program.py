@@ -33,11 +33,11 @@ TRANSFERS = ("softspoken", "silent")
 
 @dataclass(frozen=True)
 class Network:
-    """What is computed, before it is chosen how: interactively or in CKKS.
+    """The computation, before its protocol is chosen: interactive or CKKS.
 
     Attributes:
         nodes: in order of evaluation; the first is the image, the last has the logits.
-        weights: by name of the nodes that have some.
+        weights: weights by name of the nodes that have some.
     """
 
     nodes: tuple[Node, ...]
@@ -46,10 +46,10 @@ class Network:
     @property
     def source(self) -> Input:
         """The range of the pixels."""
-        found = self.nodes[0].operation
-        if not isinstance(found, Input):
-            raise RuleError("a network must begin with an image", got=found.kind, remedy="begin it with an Input")
-        return found
+        operation = self.nodes[0].operation
+        if not isinstance(operation, Input):
+            raise RuleError("a network must begin with an image", got=operation.kind, remedy="begin it with an Input")
+        return operation
 
     @property
     def output(self) -> Node:
@@ -59,17 +59,17 @@ class Network:
 
 @dataclass(frozen=True)
 class Program(Known):
-    """An integer network ready for encrypted inference. Without ``weights`` it is what the client knows.
+    """An integer network ready for encrypted inference. Without ``weights`` it is the client's view.
 
     Attributes:
         nodes: in order of evaluation.
-        weights: by name of the nodes that have some.
-        bounds: of the values. "proved" for every image, or "measured" on some, see :mod:`bounds`.
+        weights: weights by name of the nodes that have some.
+        bounds: kind of the values' bounds: "proved" for every image, or "measured" on some, see :mod:`bounds`.
         answer: "logits"; or "top1": the last node is their class, and the client is given no more of it
             (:mod:`protocol.rounds.answer`).
         output_bits: absolute values of the result stay under 2^output_bits, or it is wrong; 0: not known, until a
             server finds it from proved bounds.
-        transfers: where oblivious transfers come from, if a step takes some: "softspoken", or "silent", which sends
+        transfers: source of oblivious transfers, if a step takes some: "softspoken", or "silent", which sends
             fewer bytes once an image takes hundreds of thousands (:mod:`mpc.ot.silent`).
     """
 
@@ -112,12 +112,12 @@ class Program(Known):
 
     @property
     def output(self) -> Node:
-        """What the client is given: the logits, or their answer."""
+        """The client's result: the logits, or their answer."""
         return self.nodes[-1]
 
     @property
     def logits(self) -> Node:
-        """The logits themselves, whatever the answer makes of them."""
+        """The logits themselves, whatever the answer."""
         before = (node for node in reversed(self.nodes) if node.name.split("/")[0] != self.output.name)
         return self.output if self.answer == "logits" else next(before)
 
@@ -138,7 +138,7 @@ class Program(Known):
     def stacks(self) -> list[tuple[Node, LinearShape, Stack]]:
         """Linear nodes that take several images together offline, in order; with the dimensions on one image."""
         linear = ((node, node.operation) for node in self.nodes if isinstance(node.operation, Linear))
-        return [(node, each.layer.shape, each.stack) for node, each in linear if each.stack]
+        return [(node, operation.layer.shape, operation.stack) for node, operation in linear if operation.stack]
 
     @property
     def layers(self) -> list[tuple[Node, Layer]]:
@@ -151,11 +151,11 @@ class Program(Known):
         return set[int]().union(*(layer.column_steps for _, layer in self.layers))
 
 
-def masked_node(known: Mapping[str, Node], name: str) -> Node:
+def masked_node(nodes: Mapping[str, Node], name: str) -> Node:
     """Return the node whose mask a value carries: its own, or the one that its channels were taken from."""
-    node = known[name]
+    node = nodes[name]
     while isinstance(node.operation, SliceChannels):
-        node = known[node.inputs[0]]
+        node = nodes[node.inputs[0]]
     return node
 
 

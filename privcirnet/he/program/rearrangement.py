@@ -57,7 +57,7 @@ class Tokens(Rearrangement):
     needs_share = True
 
     def places(self, x: np.ndarray) -> np.ndarray:
-        """A class token is zero: whoever knows its value adds it."""
+        """Return a class token is zero: whoever knows its value adds it."""
         return tokens(x)
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
@@ -73,7 +73,7 @@ class Tokens(Rearrangement):
 
 @dataclass(frozen=True)
 class Take(Rearrangement):
-    """One token: (C, T, 1) to (C, 1, 1).
+    """Selection of one token: (C, T, 1) to (C, 1, 1).
 
     Attributes:
         place: number of the token, in [0, T).
@@ -147,9 +147,9 @@ class AsStrided(Rearrangement):
 
     Attributes:
         shape: (C, H, W) of the result, which has as many values as the grid.
-        offset: where the grid begins.
-        sizes: of the grid's axes, at most :data:`MAX_AXES`.
-        strides: one for each axis, of any sign; 0 repeats values.
+        offset: position at which the grid begins.
+        sizes: lengths of the grid's axes, at most :data:`MAX_AXES`.
+        strides: steps of each axis, of any sign; 0 repeats values.
     """
 
     kind: ClassVar[str] = "gather"
@@ -166,7 +166,7 @@ class AsStrided(Rearrangement):
         return self.shape
 
     def unfit(self, shape: Shape) -> str:
-        """Nothing is computed that grows with the grid's numbers."""
+        """Return the problem of the grid, "" if it fits; the work does not grow with the grid's numbers."""
         sizes, strides, count = self.sizes, self.strides, prod(shape)
         if not len(sizes) == len(strides) <= MAX_AXES or len(self.shape) != 3 or min(sizes, default=1) < 1:
             return f"a grid of sizes {sizes} and strides {strides}"
@@ -183,8 +183,8 @@ class Sampled(Rearrangement):
 
     Attributes:
         axis: 1 for rows, 2 for columns.
-        first: may be negative.
-        count: how many.
+        first: number of the first row, which may be negative.
+        count: number of rows.
     """
 
     kind: ClassVar[str] = "sampled"
@@ -195,15 +195,15 @@ class Sampled(Rearrangement):
     count: int
 
     def places(self, x: np.ndarray) -> np.ndarray:
-        wanted = self.first + self.stride * np.arange(self.count)
-        return x.take(wanted.clip(0, x.shape[self.axis] - 1), axis=self.axis)
+        positions = self.first + self.stride * np.arange(self.count)
+        return x.take(positions.clip(0, x.shape[self.axis] - 1), axis=self.axis)
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
         channels, height, width = shapes[0]
         return (channels, self.count, width) if self.axis == 1 else (channels, height, self.count)
 
     def unfit(self, shape: Shape) -> str:
-        """Nothing is computed that grows with its numbers."""
+        """Return the problem of the grid, "" if it fits; the work does not grow with its numbers."""
         fits = self.axis in (1, 2) and 1 <= self.stride <= MAX_KERNEL and -MAX_KERNEL <= self.first <= MAX_KERNEL
         fits = fits and 1 <= self.count <= shape[self.axis] + MAX_KERNEL
         return "" if fits else f"{self.count} places from {self.first} on along axis {self.axis} of {shape}"

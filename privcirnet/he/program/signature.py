@@ -20,16 +20,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey a
 from privcirnet.errors import RuleError
 
 BYTES = 64
-"""Of a signature."""
+"""Bytes of a signature."""
 _FOLDER, _DESCRIPTION = b"privcirnet program folder 1\n", b"privcirnet program description 1\n"
-"""What is signed begins with what it is, so that none passes for the other."""
+"""First bytes of a signed message: its kind, so that none passes for the other."""
 
 
 def make_keys(path: Path) -> Path:
     """Return the path of a public key, ``.pub``, written beside a new private key that its owner alone can read.
 
     Args:
-        path: of the private key; it must not exist.
+        path: path of the private key; it must not exist.
     """
     key, public = PrivateKey.generate(), path.with_name(f"{path.name}.pub")
     secret = key.private_bytes(formats.Encoding.PEM, formats.PrivateFormat.PKCS8, formats.NoEncryption())
@@ -87,7 +87,7 @@ def check_folder(key: PublicKey, manifest: bytes, signature: bytes) -> None:
     """Raise unless a folder is signed with a key.
 
     Args:
-        signature: of :func:`sign_folder`; empty for none.
+        signature: result of :func:`sign_folder`; empty for none.
     """
     _verify(key, _FOLDER + manifest, signature, "the program", "export it again with its signing_key=")
 
@@ -96,7 +96,7 @@ def check_description(key: PublicKey, description: Mapping[str, Any], signature:
     """Raise unless a public description is signed with a key.
 
     Args:
-        signature: of :func:`sign_description`; empty for none.
+        signature: result of :func:`sign_description`; empty for none.
     """
     _verify(key, _DESCRIPTION + _canonical(description), signature, "the server's program", "do not use this server")
 

@@ -19,9 +19,9 @@ from privcirnet.he.program.operation import C_co, CostModel, Domain, Node, Shape
 LEAST_INDEX_BITS, MOST_INDEX_BITS = 4, 12
 """Bits of an index."""
 MOST_UNCLIPPED_BITS = 10
-"""Of an index that is not clipped: what it takes ahead doubles with each bit, of 11 it is more than what clips take."""
+"""Most bits of an index that is not clipped: the work ahead doubles with each bit, with 11 it exceeds that of clips."""
 _LARGEST = 2.0**40
-"""No entry is as large."""
+"""Bound that every entry is under."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,15 +29,15 @@ class ExactTable(ExactStep):
     """y = round(f(q 2^log_step_in) 2^-log_step_out), ties up, of q = round(x / 2^bits), clipped to [low, high].
 
     Attributes:
-        bits: that go before, 0 or more.
+        bits: number of bits that go before, 0 or more.
         function: name of f (:func:`nonpolynomial.function_named`).
-        log_step_in: of the index, real value = q x 2^log_step_in.
-        log_step_out: of the result.
-        low: the least q that is told from others.
+        log_step_in: log2 of the index's step, real value = q x 2^log_step_in.
+        log_step_out: log2 of the result's step.
+        low: least q that is told from others.
         high: the largest.
-        digest: of the entries (:func:`digest_of`): both parties must find the same ones.
-        index_bits: of the look-up; 0: not known yet.
-        first: the least number that is looked up.
+        digest: digest of the entries (:func:`digest_of`): both parties must find the same ones.
+        index_bits: bits of the look-up's index; 0: not known yet.
+        first: least number that is looked up.
         clips: ends at which q is clipped, as it may be more numbers than a table has entries: 1 below, 2 above, too.
     """
 
@@ -96,11 +96,11 @@ class ExactTable(ExactStep):
         if bits > MOST_UNCLIPPED_BITS:
             bits, first = (self.high - self.low).bit_length(), self.low
             cuts = (self.low, self.high)[: 1 if last <= self.high else 2]
-            most = max(abs(end - (cut << self.bits)) for end in (low, high) for cut in cuts) + (1 << self.bits >> 1)
-            found = replace(self, clips=len(cuts), bound=coarse(most))
+            largest = max(abs(end - (cut << self.bits)) for end in (low, high) for cut in cuts) + (1 << self.bits >> 1)
+            table = replace(self, clips=len(cuts), bound=coarse(largest))
         else:
-            found = super().bounded(low, high)
-        return replace(found, first=first, index_bits=max(LEAST_INDEX_BITS, bits))
+            table = super().bounded(low, high)
+        return replace(table, first=first, index_bits=max(LEAST_INDEX_BITS, bits))
 
     def cost(self, prices: CostModel[C_co], shape: Shape) -> C_co:
         if not self.clips:
@@ -117,10 +117,10 @@ class ExactTable(ExactStep):
         if not fits or not 0 <= self.high - self.low < 1 << MOST_INDEX_BITS or not function_named(self.function):
             return f"an exact table of {self.function} at step 2^{self.log_step_in}, by {self.bits} bits"
         try:
-            found = digest_of(self.entries)
+            digest = digest_of(self.entries)
         except DoesNotFit as error:
             return str(error)
-        return "" if found == self.digest else f"an exact table whose entries of {self.function} differ from these"
+        return "" if digest == self.digest else f"an exact table whose entries of {self.function} differ from these"
 
     def unfit(self, t: int) -> str:
         """Return why a plain modulus does not carry it, "" if it does."""
@@ -152,11 +152,11 @@ def digest_of(entries: Values) -> int:
 @lru_cache(maxsize=64)
 def _entries(function: str, log_step: int, log_step_out: int, low: int, high: int) -> tuple[int, ...]:
     with np.errstate(all="ignore"):
-        found = np.floor(real_values(function, np.arange(low, high + 1), log_step, log_step_out) + 0.5)
-    if not (abs(found) < _LARGEST).all():
+        entries = np.floor(real_values(function, np.arange(low, high + 1), log_step, log_step_out) + 0.5)
+    if not (abs(entries) < _LARGEST).all():
         rule, remedy = (
             "a table's entries must be under 2^40",
             "take a range where the function is small, or a coarser step",
         )
         raise DoesNotFit(rule, got=f"{function} of {low} to {high} steps of 2^{log_step}", remedy=remedy)
-    return tuple(found.astype(np.int64).tolist())
+    return tuple(entries.astype(np.int64).tolist())

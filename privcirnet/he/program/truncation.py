@@ -1,4 +1,4 @@
-"""How often truncation on shares is wrong for an image (docs/mathematics.md, "Truncation").
+"""Failures of truncation on shares, in an image (docs/mathematics.md, "Truncation").
 
 A value y is truncated on its two shares. Their masks are uniform, which hides y perfectly. The result is wrong only if
 the shares wrap around t, with probability at most (|y| + 1) / t. These add up over all truncated values of an image.
@@ -20,17 +20,17 @@ def wrap_probability(program: Program, sizes: Magnitudes) -> float:
     """Return a bound on the probability that an image's inference has a wrong truncation.
 
     Args:
-        sizes: of its values by node. With the largest ones the bound holds for every image, with mean ones for the
+        sizes: sizes of its values by node. The largest ones make the bound hold for every image, mean ones for the
             mean over images like those that were seen.
     """
     return wrapping_masks(program.nodes, sizes) / program.parameters.plain_modulus
 
 
 def truncation_facts(program: Program, sizes: Magnitudes) -> dict[str, object]:
-    """Return how often truncation on shares is wrong for an image, as plain data.
+    """Return the probability that truncation on shares is wrong for an image, as plain data.
 
     Args:
-        sizes: of its values by node.
+        sizes: sizes of its values by node.
 
     Returns:
         "failure_per_image_log2", which is None where no truncation can fail; "unnoticed_per_image_log2": about how
@@ -44,7 +44,7 @@ def truncation_facts(program: Program, sizes: Magnitudes) -> dict[str, object]:
 
 
 def _spare_bits(program: Program) -> int:
-    """Bits of t beyond those of right results and their sign; of a wrong result they are anything."""
+    """Return the bits of t beyond those of right results and their sign; a wrong result's are anything."""
     return program.parameters.plain_bits - program.output_bits - 1 if program.output_bits else 0
 
 

@@ -1,4 +1,4 @@
-"""Whether the nodes of a program fit together: inputs exist, shapes follow, steps of a sum agree, sizes are sane.
+"""Checks that the nodes of a program fit together: inputs exist, shapes follow, steps of a sum agree, sizes are sane.
 
 Both parties rely on it for everything they compute, so it is asked of whatever is lowered and of whatever is read.
 """
@@ -19,14 +19,14 @@ from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import ANSWERS, BOUNDS, TRANSFERS, Program, masked_node
 
 REMEDY = "export the program again with this version"
-"""Of a program that does not follow the rules."""
+"""Remedy for a program that does not follow the rules."""
 
 
 def check(program: Program) -> None:
     """Raise unless the nodes form a program: inputs exist, shapes follow, steps of a sum agree, sizes are sane.
 
     Args:
-        program: with or without weights, which are not looked at.
+        program: program with or without weights, which are not looked at.
     """
     if program.bounds not in BOUNDS:
         raise RuleError("bounds must be a known kind", got=repr(program.bounds), remedy=f"use {' or '.join(BOUNDS)}")
@@ -47,7 +47,7 @@ def check(program: Program) -> None:
 
 
 def _check_stacks(program: Program) -> None:
-    """Offline work for several images together rotates with the keys that one image needs."""
+    """Raise unless offline work for several images together rotates with the keys that one image needs."""
     for node, _, stack in program.stacks:
         if not stack.layer.column_steps <= program.column_steps:
             got = f"node {node.name}: {sorted(stack.layer.column_steps - program.column_steps)}"
@@ -55,7 +55,7 @@ def _check_stacks(program: Program) -> None:
 
 
 def _check_answer(program: Program) -> None:
-    """A class is one number behind logits; a width that is not under t's would let any value pass."""
+    """Raise unless a class is one number behind logits; a width that is not under t's would let any value pass."""
     output, bits = program.output, program.output_bits
     if program.answer == "top1" and (
         len({node.name.split("/")[0] for node in program.nodes}) < 2 or output.shape != (1, 1, 1)
@@ -73,7 +73,7 @@ def check_nodes(nodes: Sequence[Node], parameters: Parameters | None = None) -> 
     """Return, if nodes form a network, the names of those whose values the client knows alone.
 
     Args:
-        parameters: that the layers are planned for; None for a network that may be computed any way.
+        parameters: parameters that the layers are planned for; None for a network that may be computed any way.
     """
     values = sum(prod(node.shape) for node in nodes)
     if len(nodes) > limits.MAX_NODES or values > limits.MAX_ALL_VALUES:
@@ -82,31 +82,31 @@ def check_nodes(nodes: Sequence[Node], parameters: Parameters | None = None) -> 
             got=f"{len(nodes)} nodes, {values} values",
             remedy=REMEDY,
         )
-    known, of_client = dict[str, Node](), set[str]()
+    earlier, of_client = dict[str, Node](), set[str]()
     for node in nodes:
-        problem = _misplaced(node, known) or (_shareless(node, known, of_client) if parameters else "")
-        problem = problem or _misshaped(node, [known[name] for name in node.inputs])
+        problem = _misplaced(node, earlier) or (_shareless(node, earlier, of_client) if parameters else "")
+        problem = problem or _misshaped(node, [earlier[name] for name in node.inputs])
         if problem := problem or (_unfit(node, parameters) if parameters else ""):
             raise RuleError("a program's nodes must fit together", got=f"node {node.name}: {problem}", remedy=REMEDY)
-        known[node.name] = node
+        earlier[node.name] = node
         if of_client.issuperset(node.inputs) and not node.operation.masks:
             of_client.add(node.name)
     return of_client
 
 
-def _misplaced(node: Node, known: Mapping[str, Node]) -> str:
-    """What is wrong with a node's name and inputs."""
+def _misplaced(node: Node, earlier: Mapping[str, Node]) -> str:
+    """Return the problem of a node's name and inputs."""
     operation = node.operation
-    if node.name in known:
+    if node.name in earlier:
         return "its name is taken"
-    if isinstance(operation, op.Input) == bool(known):
+    if isinstance(operation, op.Input) == bool(earlier):
         return "a program has one input, its first node"
-    fits = len(node.inputs) == operation.arity and known.keys() >= set(node.inputs)
+    fits = len(node.inputs) == operation.arity and earlier.keys() >= set(node.inputs)
     return "" if fits else f"inputs {node.inputs}"
 
 
 def _misshaped(node: Node, sources: Sequence[Node]) -> str:
-    """What is wrong with an operation on its inputs; each layer's sizes first, as all else takes time with them."""
+    """Return the problem of an operation on its inputs; each layer's sizes first, as all else takes time with them."""
     for layer in node.operation.layers:
         if max(layer.shape.kernel, layer.shape.stride) > MAX_KERNEL:
             return f"a kernel of {layer.shape.kernel} with stride {layer.shape.stride}"
@@ -123,18 +123,18 @@ def _misshaped(node: Node, sources: Sequence[Node]) -> str:
     return ""
 
 
-def _shareless(node: Node, known: Mapping[str, Node], of_client: Set[str]) -> str:
-    """Why the parties' shares cannot do it; ``of_client``: values that the client knows alone."""
+def _shareless(node: Node, earlier: Mapping[str, Node], of_client: Set[str]) -> str:
+    """Return why the parties' shares cannot do it; ``of_client``: values that the client knows alone."""
     operation = node.operation
     if operation.needs_share and not of_client.isdisjoint(node.inputs):
         return f"a {operation.kind} of the input itself has no share to work on"
-    if isinstance(operation, op.Truncate) and not masked_node(known, node.inputs[0]).operation.masks:
+    if isinstance(operation, op.Truncate) and not masked_node(earlier, node.inputs[0]).operation.masks:
         return "a truncation must follow a linear layer, a square or a product"
     return ""
 
 
 def _unfit(node: Node, parameters: Parameters) -> str:
-    """What is wrong with the plans of a node's layers, or with the parameters for what is exact."""
+    """Return the problem of the plans of a node's layers, or of the parameters for exact steps."""
     if isinstance(node.operation, ExactStep):
         return node.operation.unfit(parameters.plain_modulus)
     problem = next(filter(None, (_unfit_layer(layer, parameters) for layer in node.operation.layers)), "")
@@ -142,7 +142,7 @@ def _unfit(node: Node, parameters: Parameters) -> str:
 
 
 def _unfit_stack(linear: op.Linear, parameters: Parameters) -> str:
-    """What is wrong with how a layer takes several images together; their number first, as the tall image grows."""
+    """Return the problem of a layer's stack of images; their number first, as the tall image grows."""
     layer, stack = linear.layer, linear.stack
     if stack is None:
         return ""
@@ -155,7 +155,7 @@ def _unfit_stack(linear: op.Linear, parameters: Parameters) -> str:
 
 
 def _unfit_layer(layer: Layer, parameters: Parameters) -> str:
-    """What is wrong with a layer's plan; sizes first, because everything else takes time that grows with them."""
+    """Return the problem of a layer's plan; sizes first, because everything else takes time that grows with them."""
     if isinstance(layer, UnplannedLayer):
         return "a layer that is not planned"
     if layer.ring_degree != parameters.ring_degree:

@@ -101,7 +101,7 @@ def matmul(a: Residues, b: Residues, t: int) -> Residues:
 
 
 def _matmul(a: Residues, b: Residues, t: int) -> Residues:
-    """:func:`matmul` for few enough terms: the parts' products by Horner's rule, the highest power first."""
+    """Return :func:`matmul` for few enough terms: the parts' products by Horner's rule, the highest power first."""
     a_parts, b_parts = _split(a), _split(b)
     shift, total = np.array([(1 << _PART) % t], dtype=np.uint64), np.zeros(1, dtype=np.uint64)
     quotient = constant_quotients(shift, t)
@@ -224,7 +224,7 @@ def root_of_unity(order: int, t: int) -> int:
 
 
 def _reduce_once(x: Residues, t: int) -> Residues:
-    """[0, 2 t) to [0, t): where x < t the difference wraps to a huge number, so the minimum keeps x."""
+    """Reduce [0, 2 t) to [0, t): where x < t the difference wraps to a huge number, so the minimum keeps x."""
     return np.minimum(x, x - np.uint64(t))
 
 

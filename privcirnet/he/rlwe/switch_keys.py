@@ -100,7 +100,7 @@ def load_all(chain: ModulusChain, count: int, message: bytes, keys: int) -> list
 
 
 def _made(chain: ModulusChain, count: int, source: Residues, target: Residues, turned: Integers) -> bytes:
-    """All digits of a key, of s' with its values turned; on the wire they are turned back."""
+    """Return all digits of a key, of s' with its values turned; on the wire they are turned back."""
     modulus, n = chain.parameters.key_modulus(count), chain.parameters.ring_degree
 
     def digit(part: range) -> bytes:

@@ -45,7 +45,7 @@ def replacing(path: Path, place: tuple[str, str] = _RESULTS) -> Generator[Path]:
     """Yield the path of an empty draft beside a file, which it replaces if the block succeeds; else it is deleted.
 
     Args:
-        path: of the file; missing parent folders are created.
+        path: path of the file; missing parent folders are created.
 
     Raises:
         RuleError: the disk is full, or the folder around it cannot be made.

@@ -1,4 +1,4 @@
-"""How much memory a process takes, and may take."""
+"""The memory that a process takes, and may take."""
 
 import os
 import resource
@@ -36,7 +36,7 @@ def machine_bytes() -> int:
 
 
 def _limit_files() -> Iterator[Path]:
-    """The files that may have a limit: of the group that this process is in, and of all around it."""
+    """Yield the files that may have a limit: of the group that this process is in, and of all around it."""
     yield from (_GROUPS / "memory.max", _GROUPS / "memory" / "memory.limit_in_bytes")
     with suppress(OSError, ValueError):
         for line in _MEMBERSHIP.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""What is used once belongs to one process: a copy of the process (fork) must not use it too."""
+"""Single use of random numbers in one process: a copy of the process (fork) must not use them too."""
 
 import os
 from collections.abc import Generator
@@ -27,16 +27,16 @@ def in_one_process(steps: Generator[Y, S, R]) -> Generator[Y, S, R]:
     """Yield what something yields that draws random numbers once; no step is taken in a copy of the process."""
     process = Process()
     try:
-        found = next(steps)
+        request = next(steps)
         while True:
-            given = yield found
+            answer = yield request
             if process.changed():
                 rule, remedy = (
                     "what a process begins must end in it",
                     "begin anew after a fork, with a client of its own",
                 )
                 raise RuleError(rule, got="a copy of the process", remedy=remedy)
-            found = steps.send(given)
+            request = steps.send(answer)
     except StopIteration as end:
         return end.value
     finally:

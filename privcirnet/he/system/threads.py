@@ -31,7 +31,7 @@ def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     is busy with something else, costs little.
 
     Args:
-        function: of one item. An error that it raises ends the work and reaches the caller.
+        function: function of one item. An error that it raises ends the work and reaches the caller.
     """
     pending, tasks = deque(enumerate(items)), [function]
     results: dict[int, R] = {}
@@ -53,9 +53,9 @@ def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
             if not helper.cancel():
                 helper.result()
         tasks.clear()  # what was cancelled stays in the pool's queue until a helper is free, and must hold nothing
-    found = [results[number] for number in range(len(results))]
+    ordered = [results[number] for number in range(len(results))]
     results.clear()
-    return found
+    return ordered
 
 
 def beside(function: Callable[[], R]) -> Callable[[], R]:
@@ -65,7 +65,7 @@ def beside(function: Callable[[], R]) -> Callable[[], R]:
     gaps.
 
     Args:
-        function: to run, without arguments.
+        function: function to run, without arguments.
 
     Returns:
         a function that waits for the result and returns it; on one thread, ``function`` itself.
@@ -73,9 +73,9 @@ def beside(function: Callable[[], R]) -> Callable[[], R]:
     return function if _setting.count == 1 else _pool(_setting.count - 1).submit(function).result
 
 
-def ranges(count: int, most: int) -> list[range]:
-    """Return the numbers under ``count`` as ranges of at most ``most``, of like size: all threads get as many."""
-    parts = max(-(-count // (most * _setting.count)), 1) * _setting.count
+def ranges(count: int, limit: int) -> list[range]:
+    """Return the numbers under ``count`` as ranges of at most ``limit``, of like size: all threads get as many."""
+    parts = max(-(-count // (limit * _setting.count)), 1) * _setting.count
     return [
         range(first, end) for first, end in pairwise(count * part // parts for part in range(parts + 1)) if first < end
     ]
@@ -90,7 +90,7 @@ def use(count: int) -> None:
     """Work on so many threads from now on.
 
     Args:
-        count: of threads; 0: as many as there are cores for this process.
+        count: number of threads; 0: as many as there are cores for this process.
     """
     _setting.count = count or cores()
 

@@ -105,7 +105,7 @@ def decrypt(
 def _decrypt(
     slots: Residues, first: Residues, second: Residues, sent: Integers, key: Residues, form: DecryptionTables
 ) -> None:
-    """:func:`decrypt` from packed words."""
+    """Run :func:`decrypt` on packed words."""
     limbs, n = form.primes.size, slots.size
     words, phase = np.zeros((2, limbs, n), dtype=np.uint64), np.empty((1, n), dtype=np.uint64)
     some = np.empty((limbs, sent.size), dtype=np.uint64)

@@ -75,7 +75,7 @@ def _encrypt(  # noqa: PLR0913, PLR0917
     form: EncryptionTables,
     sent: Integers,
 ) -> None:
-    """:func:`encrypt` into packed words; ``words``, the uniform polynomial, are overwritten."""
+    """Run :func:`encrypt` into packed words; ``words``, the uniform polynomial, are overwritten."""
     for limb in range(words.shape[0]):
         p, row, secret, quotient = form.tables.primes[limb], words[limb], key[0, limb], key[1, limb]
         ntt.forward(words[limb : limb + 1], form.tables, limb)

@@ -150,7 +150,7 @@ def reply(
 
 @jit
 def _hiding(values: Residues, key: Residues, draws: ReplyRandomness, extended: RnsRing) -> bool:
-    """:func:`_hide`; False, and nothing done, if the secret's words fall short."""
+    """Run :func:`_hide`, or return False, with nothing done, if the secret's words fall short."""
     secret = np.empty(values.shape[2], dtype=np.uint64)
     if not sampling.ternary(draws.secret, secret):
         return False

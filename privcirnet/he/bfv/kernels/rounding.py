@@ -174,7 +174,7 @@ def _plus_half(upper: Word, lower: Word, bits: Word) -> tuple[Word, Word]:
 
 @inline
 def _upper_half(x: Word, y: Word) -> Word:
-    """floor(x y / 2^64), exactly."""
+    """Return floor(x y / 2^64), exactly."""
     high, low, y_high, y_low = x >> _HALF, x & _LOW, y >> _HALF, y & _LOW
     middle = high * y_low + ((low * y_low) >> _HALF)
     cross = low * y_high + (middle & _LOW)

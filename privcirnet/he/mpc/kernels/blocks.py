@@ -15,11 +15,11 @@ def tweaked(out: Residues, rows: Residues, first: int) -> None:
 
 
 @jit
-def add(out: Residues, other: Residues) -> None:
+def add(out: Residues, addend: Residues) -> None:
     """Add (rows, 2) to (rows, 2), bit by bit."""
     for i in range(out.shape[0]):
-        out[i, 0] ^= other[i, 0]
-        out[i, 1] ^= other[i, 1]
+        out[i, 0] ^= addend[i, 0]
+        out[i, 1] ^= addend[i, 1]
 
 
 @jit
@@ -57,9 +57,9 @@ def clear(nodes: Residues, at: Residues) -> None:
     """Zero one node of each tree, (trees, nodes, words), without telling the memory which; ``at``: (trees,)."""
     for tree in range(nodes.shape[0]):
         for i in range(nodes.shape[1]):
-            kept = np.uint64(0) - np.uint64(np.uint64(i) != at[tree])
+            mask = np.uint64(0) - np.uint64(np.uint64(i) != at[tree])
             for w in range(nodes.shape[2]):
-                nodes[tree, i, w] &= kept
+                nodes[tree, i, w] &= mask
 
 
 @jit

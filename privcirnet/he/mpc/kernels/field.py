@@ -15,10 +15,10 @@ _ONE = np.uint64(1)
 @inline_late
 def _swapped(word: Word) -> Word:
     """Reverse the bytes of a word: x^0 becomes its highest bit."""
-    found = np.uint64(0)
+    swapped = np.uint64(0)
     for i in range(8):
-        found |= ((word >> np.uint64(8 * i)) & np.uint64(255)) << np.uint64(56 - 8 * i)
-    return found
+        swapped |= ((word >> np.uint64(8 * i)) & np.uint64(255)) << np.uint64(56 - 8 * i)
+    return swapped
 
 
 @inline_late
@@ -71,14 +71,14 @@ def weights(out: Residues, h: Residues, sides: Residues) -> None:
     powers[0, 0], powers[0, 1] = _swapped(h[0]), _swapped(h[1])
     for j in range(depth):
         powers[j + 1, 0], powers[j + 1, 1] = _times(powers[j, 0], powers[j, 1], powers[j, 0], powers[j, 1])
-    one = _ONE << np.uint64(63)
+    unit = _ONE << np.uint64(63)
     high = low = np.uint64(0)
     for tree in range(sides.shape[0]):
         high, low = _times(high, low, powers[depth, 0], powers[depth, 1])
-        ph, pl = one, np.uint64(0)
+        ph, pl = unit, np.uint64(0)
         for j in range(depth):
-            taken = np.uint64(0) - sides[tree, depth - 1 - j]
-            ph, pl = _times(ph, pl, one ^ ((one ^ powers[j, 0]) & taken), powers[j, 1] & taken)
+            mask = np.uint64(0) - sides[tree, depth - 1 - j]
+            ph, pl = _times(ph, pl, unit ^ ((unit ^ powers[j, 0]) & mask), powers[j, 1] & mask)
         high ^= ph
         low ^= pl
     high, low = _times(high, low, powers[1, 0], powers[1, 1])

@@ -33,7 +33,7 @@ def halves(out: Residues, sums: Residues, nodes: Residues, images: Residues, hol
 
     Args:
         out: written, (trees, 2 nodes, 2).
-        sums: of all left and of all right children, written, (trees, 2, 2).
+        sums: sums of all left and of all right children, written, (trees, 2, 2).
         nodes: zero at the hole.
         images: pi of the mixed halves.
         hole: (trees,).
@@ -41,9 +41,9 @@ def halves(out: Residues, sums: Residues, nodes: Residues, images: Residues, hol
     for tree in range(nodes.shape[0]):
         a0 = a1 = b0 = b1 = np.uint64(0)
         for i in range(nodes.shape[1]):
-            kept = np.uint64(0) - np.uint64(np.uint64(i) != hole[tree])
+            mask = np.uint64(0) - np.uint64(np.uint64(i) != hole[tree])
             x, y = nodes[tree, i, 0], nodes[tree, i, 1]
-            left0, left1 = (images[tree, i, 0] ^ x ^ y) & kept, (images[tree, i, 1] ^ x) & kept
+            left0, left1 = (images[tree, i, 0] ^ x ^ y) & mask, (images[tree, i, 1] ^ x) & mask
             right0, right1 = x ^ left0, y ^ left1
             out[tree, 2 * i, 0], out[tree, 2 * i, 1] = left0, left1
             out[tree, 2 * i + 1, 0], out[tree, 2 * i + 1, 1] = right0, right1

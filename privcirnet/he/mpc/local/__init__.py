@@ -1,1 +1,1 @@
-"""What a party computes on its own share, in clear and compiled, without a message."""
+"""A party's computation on its own share, in clear and compiled, without a message."""

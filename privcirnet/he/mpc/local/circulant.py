@@ -13,12 +13,12 @@ import numpy as np
 from privcirnet.he.layers.integer import Values
 
 
-def matrices(rows: Values, block_size: int, least: int, groups: int) -> list[Values]:
+def matrices(rows: Values, block_size: int, smallest: int, groups: int) -> list[Values]:
     """Return the matrix of each piece, the smallest first.
 
     Args:
         rows: the first row of each block row, shape (K/b, C/groups, R, R).
-        least: size of the smallest pieces, b / 2^i.
+        smallest: size of the smallest pieces, b / 2^i.
 
     Returns:
         for pieces of size m, (groups, K/groups/b m, C/groups/b m R R) each.
@@ -26,16 +26,16 @@ def matrices(rows: Values, block_size: int, least: int, groups: int) -> list[Val
     maps, channels, *kernel = rows.shape
     blocks = rows.reshape(maps, channels // block_size, block_size, *kernel)
     polynomial = np.roll(blocks[:, :, ::-1], 1, axis=2)  # y_i = sum_j row_(j - i) x_j = sum_j polynomial_(i - j) x_j
-    found: list[Values] = []
-    while (half := polynomial.shape[2] // 2) >= least:
+    pieces: list[Values] = []
+    while (half := polynomial.shape[2] // 2) >= smallest:
         low, high = polynomial[:, :, :half], polynomial[:, :, half:]
-        found.append(_matrix(low - high, -1, groups))
+        pieces.append(_matrix(low - high, -1, groups))
         polynomial = low + high
-    return [_matrix(polynomial, 1, groups), *reversed(found)]
+    return [_matrix(polynomial, 1, groups), *reversed(pieces)]
 
 
 def _matrix(polynomial: Values, sign: int, groups: int) -> Values:
-    """Products with polynomials (K/b, C/groups/b, m, R, R) mod X^m - sign as a matrix."""
+    """Return products with polynomials (K/b, C/groups/b, m, R, R) mod X^m - sign as a matrix."""
     maps, blocks, m, *kernel = polynomial.shape
     i, j = np.indices((m, m))
     signs = np.where(i < j, sign, 1)[:, :, None, None]

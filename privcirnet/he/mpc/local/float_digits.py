@@ -25,14 +25,14 @@ class Split:
     count: int
 
     def power(self, digit: int) -> int:
-        """Return what a digit is multiplied by, mod t."""
+        """Return the weight of a digit, mod t."""
         return pow(2, self.width * digit, self.t)
 
     def cut(self, rest: Integers, digit: int) -> tuple[Integers, Integers]:
-        """Return a digit and what is left for those above it.
+        """Return a digit and the rest for those above it.
 
         Args:
-            rest: what the digits below it left, of residues between -t/2 and t/2.
+            rest: rest of residues between -t/2 and t/2 after the digits below it.
         """
         half = 1 << (self.width - 1)
         low = rest if digit == self.count - 1 else ((rest + half) & (2 * half - 1)) - half
@@ -45,14 +45,14 @@ def split(t: int, weight_sum: int) -> Split:
     >>> split((1 << 60) - 93, 127 * 512 * 9)
     Split(t=1152921504606846883, width=30, count=2)
     """
-    found = _fewest(t, lambda digit, _: digit * weight_sum)
-    if found is None:
+    fewest = _fewest(t, lambda digit, _: digit * weight_sum)
+    if fewest is None:
         raise RuleError(
             "absolute weights of an output must add up to less than 2^51",
             got=f"{weight_sum.bit_length()} bits",
             remedy="quantize to fewer bits",
         )
-    return found
+    return fewest
 
 
 def split_both(t: int, terms: int) -> Split:
@@ -64,14 +64,14 @@ def split_both(t: int, terms: int) -> Split:
     >>> split_both((1 << 60) - 93, 64)
     Split(t=1152921504606846883, width=20, count=3)
     """
-    found = _fewest(t, lambda digit, count: count * terms * digit**2)
-    if found is None:
+    fewest = _fewest(t, lambda digit, count: count * terms * digit**2)
+    if fewest is None:
         raise ValueError("sums of so many products are exact with no number of digits")
-    return found
+    return fewest
 
 
 def _fewest(t: int, largest: Callable[[int, int], int]) -> Split | None:
-    """The fewest digits whose sums are exact: ``largest`` of (the largest digit, how many there are)."""
+    """Return the fewest digits whose sums are exact: ``largest`` of (the largest digit, how many there are)."""
     bits = t.bit_length()
     for count in range(1, bits):
         width = -(-bits // count)

@@ -40,7 +40,7 @@ class ClearLinear:
 
     @property
     def bytes(self) -> int:
-        """Of the weights as they are held."""
+        """Bytes of the weights in memory."""
         return self._evaluate.bytes
 
     def apply(self, share: Residues, bias: Residues | None = None) -> Residues:
@@ -71,6 +71,6 @@ def _evaluation(shape: LinearShape, block_size: int, rows: Values, t: int) -> _E
     return MatrixProducts(shape, block_size, rows, t)
 
 
-def _check_shape(what: str, values: Values | Residues, wanted: tuple[int, ...]) -> None:
-    if values.shape != wanted:
-        raise ValueError(f"{what} of shape {values.shape} where the layer takes {wanted}")
+def _check_shape(what: str, values: Values | Residues, expected: tuple[int, ...]) -> None:
+    if values.shape != expected:
+        raise ValueError(f"{what} of shape {values.shape} where the layer takes {expected}")

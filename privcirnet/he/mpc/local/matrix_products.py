@@ -49,10 +49,10 @@ class MatrixProducts:
     """
 
     def __init__(self, shape: LinearShape, block_size: int, rows: Values, t: int) -> None:
-        least = block_size // (block_size & -block_size)
-        pieces = matrices(rows, block_size, least, shape.groups)
+        smallest = block_size // (block_size & -block_size)
+        pieces = matrices(rows, block_size, smallest, shape.groups)
         self._split = split(t, max(int(np.abs(piece).sum(axis=2).max()) for piece in pieces))
-        self._shape, self._block = _flat(shape.padded(block_size)), CirculantSplit(block_size, least)
+        self._shape, self._block = _flat(shape.padded(block_size)), CirculantSplit(block_size, smallest)
         self._result_shape, self._weights = shape.output_shape, [piece.astype(np.float64) for piece in pieces]
         self._digits = Digits(np.uint64(t), self._split.width, self._split.count)
         self._powers = _powers(self._split, len(pieces))
@@ -74,16 +74,16 @@ class MatrixProducts:
         return result[: self._result_shape[0]].reshape(self._result_shape)
 
     def _tasks(self) -> list[_Task]:
-        """Rectangles of outputs; where they are too few for all threads, for a part of the maps each."""
+        """Return rectangles of outputs; where they are too few for all threads, for a part of the maps each."""
         shape, (_, height, width) = self._shape, self._shape.output_shape
-        seen = shape.in_channels * (1 if self._depthwise else shape.kernel**2)
-        depth = self._split.count * max(seen, shape.out_channels)
+        inputs = shape.in_channels * (1 if self._depthwise else shape.kernel**2)
+        depth = self._split.count * max(inputs, shape.out_channels)
         positions = max(_LEAST_POSITIONS, _VALUES_AT_ONCE // depth)
         columns = _ranges(width, positions)
         rows = _ranges(height, max(1, positions // len(columns[0])))
         blocks = shape.out_channels // shape.groups // self._block.size
         parts = -(-threads.count() // (len(rows) * len(columns))) if shape.groups == 1 else 1
-        return [_Task(*each) for each in product(rows, columns, _ranges(blocks, -(-blocks // parts)))]
+        return [_Task(*part) for part in product(rows, columns, _ranges(blocks, -(-blocks // parts)))]
 
     def _rectangle(self, result: Residues, x: Residues, bias: Residues, task: _Task) -> None:
         """Write one rectangle of the result (K, H', W')."""
@@ -94,7 +94,7 @@ class MatrixProducts:
         convolution.collect(result[where], sums, constants, self._block, self._powers, self._digits.t)
 
     def _planes(self, x: Residues, task: _Task) -> Floats:
-        """The digits of all inputs that the outputs of a rectangle see, (C, L, rows, columns)."""
+        """Return the digits of all inputs that the outputs of a rectangle see, (C, L, rows, columns)."""
         kernel, stride, padding = self._shape.kernel, self._shape.stride, self._shape.padding
         step = stride if kernel == 1 else 1
         corner = task.rows.start * stride - padding, task.columns.start * stride - padding
@@ -104,7 +104,7 @@ class MatrixProducts:
         return planes
 
     def _sums(self, planes: Floats, task: _Task) -> Floats:
-        """The sums of digits' products, rows in the order of pieces, (maps of the task, L, rows columns)."""
+        """Return the sums of digits' products, rows in the order of pieces, (maps of the task, L, rows columns)."""
         shape, size = self._shape, self._block.size
         maps, digits = shape.groups * len(task.blocks) * size, self._split.count
         sums = np.empty((maps, digits, len(task.rows), len(task.columns)))
@@ -117,13 +117,13 @@ class MatrixProducts:
             piece = weight.shape[1] * size * shape.groups // shape.out_channels
             part = weight[:, task.blocks.start * piece : task.blocks.stop * piece]
             rows, terms = part.shape[0] * part.shape[1], part.shape[0] * part.shape[2]
-            seen = columns[column : column + terms].reshape(len(part), -1, columns.shape[1])
-            np.matmul(part, seen, out=flat[row : row + rows].reshape(*part.shape[:2], -1))
+            operand = columns[column : column + terms].reshape(len(part), -1, columns.shape[1])
+            np.matmul(part, operand, out=flat[row : row + rows].reshape(*part.shape[:2], -1))
             row, column = row + rows, column + terms
         return sums.reshape(maps, digits, -1)
 
     def _columns(self, planes: Floats, task: _Task) -> Floats:
-        """What each output of a rectangle sees, (C R R, L, rows, columns)."""
+        """Return the window of each output of a rectangle, (C R R, L, rows, columns)."""
         kernel = self._shape.kernel
         if kernel == 1:
             return planes
@@ -134,22 +134,22 @@ class MatrixProducts:
 
 
 def _with_channels(values: Residues, shape: tuple[int, int, int]) -> Residues:
-    """Maps in another shape of their places, with zero channels for those of whole blocks that they lack."""
+    """Return maps in another shape of their places, with zero channels for those of whole blocks that they lack."""
     maps = np.ascontiguousarray(values).reshape(len(values), *shape[1:])
     missing = shape[0] - len(maps)
     return np.concatenate([maps, np.zeros((missing, *shape[1:]), dtype=np.uint64)]) if missing else maps
 
 
 def _flat(shape: LinearShape) -> LinearShape:
-    """The same layer with all positions in one row, where it computes each position by itself."""
+    """Return the same layer with all positions in one row, where it computes each position by itself."""
     if shape.kernel == shape.stride == 1:
         return replace(shape, height=1, width=shape.height * shape.width)
     return shape
 
 
-def _ranges(count: int, most: int) -> list[range]:
-    """The numbers under a count in the fewest ranges of like size."""
-    parts = -(-count // most)
+def _ranges(count: int, limit: int) -> list[range]:
+    """Return the numbers under a count in the fewest ranges of like size."""
+    parts = -(-count // limit)
     edges = [count * part // parts for part in range(parts + 1)]
     return [range(*edge) for edge in pairwise(edges)]
 
@@ -159,12 +159,12 @@ def _slice(part: range) -> slice:
 
 
 def _powers(digits: Split, pieces: int) -> Residues:
-    """Of :func:`mpc.local.kernels.convolution.collect`: a piece of level i is halved i times when blocks are joined."""
+    """Return the powers of ``convolution.collect``: a piece of level i is halved i times when blocks are joined."""
     t = digits.t
-    found: list[list[tuple[int, int]]] = []
+    powers: list[list[tuple[int, int]]] = []
     for piece in range(pieces):
         scale = pow(pow(2, -1, t), min(pieces - piece, pieces - 1), t)
         factors = [scale * digits.power(digit) % t for digit in range(digits.count)]
         constant = -(sum(factors) << EXACT_BITS) % t
-        found.append([*((factor, (factor << 64) // t) for factor in factors), (constant, 0)])
-    return np.array(found, dtype=np.uint64)
+        powers.append([*((factor, (factor << 64) // t) for factor in factors), (constant, 0)])
+    return np.array(powers, dtype=np.uint64)

@@ -10,7 +10,7 @@ from privcirnet.he.mpc.local import parallel as passes
 from privcirnet.he.ring.modular import Residues
 
 Octets = bytes | memoryview
-"""Of a message, or a part of it that was not copied."""
+"""Bytes of a message, or of a part of it that was not copied."""
 WORD = 64
 _REMEDY = "send it again"
 
@@ -46,13 +46,13 @@ def pack_made(make: Callable[[int, int], Residues], count: int, t: int) -> memor
     from privcirnet.he.rlwe.kernels.wire_bytes import pack_into
 
     width = _width(t)
-    made, bits = np.empty(-(-count * width // WORD), dtype=np.uint64), np.array([width], dtype=np.uint64)
+    words, bits = np.empty(-(-count * width // WORD), dtype=np.uint64), np.array([width], dtype=np.uint64)
 
     def some(first: int, end: int) -> None:
-        pack_into(made[first * width // WORD :], make(first, end)[None], bits)
+        pack_into(words[first * width // WORD :], make(first, end)[None], bits)
 
     passes.in_parts(some, count, WORD)
-    return made.view(np.uint8)[: packed_size(count, t)].data
+    return words.view(np.uint8)[: packed_size(count, t)].data
 
 
 def unpack(message: Octets, shape: tuple[int, ...], t: int) -> Residues:
@@ -74,7 +74,7 @@ def unpack(message: Octets, shape: tuple[int, ...], t: int) -> Residues:
 
 
 class Packed:
-    """What :func:`unpack` reads, a few residues at a time.
+    """A packed message that :func:`unpack` reads, a few residues at a time.
 
     Args:
         t: modulus under 2^64.
@@ -91,7 +91,7 @@ class Packed:
         """Return residues, (values,), which are written into an array.
 
         Args:
-            first: how many come before them, a multiple of 64.
+            first: number of residues before them, a multiple of 64.
             residues: written.
         """
         from privcirnet.he.rlwe.kernels.wire_bytes import unpack_into
@@ -113,5 +113,5 @@ def _check_length(message: Octets, count: int, t: int) -> None:
 
 
 def _width(t: int) -> int:
-    """ceil(log2 t)."""
+    """Return ceil(log2 t)."""
     return (t - 1).bit_length()

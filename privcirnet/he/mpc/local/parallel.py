@@ -1,4 +1,4 @@
-"""How a pass over many values is shared out among threads."""
+"""Passes over many values, shared out among threads."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -37,7 +37,7 @@ def in_parts(work: Callable[[int, int], object], count: int, step: int = 1) -> N
     """Call a function for ranges of values that cover all of them, on all threads unless there are few.
 
     Args:
-        work: of (first, end).
+        work: function of (first, end).
         step: each range begins at a multiple of it.
     """
     if count <= AT_ONCE:  # waking another thread would take as long
@@ -49,15 +49,15 @@ def in_parts(work: Callable[[int, int], object], count: int, step: int = 1) -> N
 
 
 def elementwise(kernel: Callable[..., None], shares: Sequence[Residues], *constants: object) -> Residues:
-    """Return what a kernel makes of shares, value by value: residues of that shape.
+    """Return a kernel's results on shares, value by value: residues of that shape.
 
     Args:
         kernel: writes its first argument, from the shares and the constants.
         shares: all of one shape.
     """
-    found = np.empty(shares[0].shape, dtype=np.uint64)
-    flat = [np.ascontiguousarray(share).reshape(-1) for share in (found, *shares)]
-    if any(share.size != found.size for share in flat):
+    residues = np.empty(shares[0].shape, dtype=np.uint64)
+    flat = [np.ascontiguousarray(share).reshape(-1) for share in (residues, *shares)]
+    if any(share.size != residues.size for share in flat):
         raise ValueError(f"shares must have one shape: got {[share.shape for share in shares]}")
-    in_parts(lambda first, end: kernel(*(share[first:end] for share in flat), *constants), found.size)
-    return found
+    in_parts(lambda first, end: kernel(*(share[first:end] for share in flat), *constants), residues.size)
+    return residues

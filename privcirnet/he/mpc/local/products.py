@@ -67,22 +67,22 @@ def finish(left: Residues, right: Residues, e: Residues, groups: int, t: int, te
 
 
 def _both(first: Residues, second: Residues, groups: int) -> Residues:
-    """The channels of two values side by side in each group, (g 2 k, A, 1)."""
+    """Return the channels of two values side by side in each group, (g 2 k, A, 1)."""
     parts = [share.reshape(groups, -1, share.shape[1]) for share in (first, second)]
     return np.concatenate(parts, axis=1).reshape(-1, first.shape[1], 1)
 
 
 def _multiply(rows: Residues, columns: Residues, t: int, plus: Residues) -> Residues:
-    """(g, B, k) times (g, k, A), plus (g, B, A)."""
+    """Return (g, B, k) times (g, k, A), plus (g, B, A)."""
     from privcirnet.he.mpc.local.kernels.convolution import Digits
     from privcirnet.he.mpc.local.kernels.products import limbs_of, together
 
     groups, count, terms = rows.shape
-    found = split_both(t, terms)
+    split = split_both(t, terms)
     digits, powers, number, width = (
-        Digits(np.uint64(t), found.width, found.count),
-        _powers(found),
-        found.count,
+        Digits(np.uint64(t), split.width, split.count),
+        _powers(split),
+        split.count,
         plus.shape[2],
     )
     right = np.empty((groups, terms, number, width))
@@ -104,7 +104,7 @@ def _multiply(rows: Residues, columns: Residues, t: int, plus: Residues) -> Resi
 
 @lru_cache(maxsize=64)
 def _powers(digits: Split) -> Residues:
-    """See :func:`mpc.local.kernels.products.together`."""
+    """Return the powers of :func:`mpc.local.kernels.products.together`."""
     t = digits.t
     factors = [digits.power(power) for power in range(2 * digits.count - 1)]
     constant = -(sum(factors) << EXACT_BITS) % t

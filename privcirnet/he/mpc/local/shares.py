@@ -1,4 +1,4 @@
-"""Additive shares modulo t: x = x_client + x_server mod t. What each party does alone with its share.
+"""Additive shares modulo t: x = x_client + x_server mod t, and each party's work alone on its share.
 
 The server's share of the image is zero, and so is its share of what follows from the image by sums and rearrangement
 alone. It is written None.
@@ -68,7 +68,7 @@ def from_bytes(message: bytes, shape: tuple[int, ...], limit: int) -> Residues:
 
 
 class _Shares(Domain[Residues | None]):
-    """What a party makes of its shares, residues (C, H, W); of the server's, None is zero."""
+    """A party's operations on its shares, residues (C, H, W); a server's None is zero."""
 
     name, remedy = "a party's share", "give the operation an exchange (protocol.rounds.exchanges)"
 
@@ -90,7 +90,7 @@ class _Shares(Domain[Residues | None]):
         return None if x is None else _sum_pool(x, window, self._t)
 
     def plus(self, x: Residues | None, constants: np.ndarray) -> Residues | None:
-        """The server alone adds them."""
+        """Return the server alone adds them."""
         share = present(x)
         if not self._server:
             return share
@@ -105,9 +105,9 @@ def local_client(program: Program, node: Node, shares: Sequence[Residues]) -> Re
     return present(_Shares(program.parameters.plain_modulus, server=False).visit(node, shares, _UNKNOWN))
 
 
-def local_server(program: Program, node: Node, held: Mapping[str, Residues | None]) -> Residues | None:
-    """Return the server's share of a local node; ``held``: the server's shares by node."""
-    shares, weights = [held[name] for name in node.inputs], program.weights.get(node.name)
+def local_server(program: Program, node: Node, server_shares: Mapping[str, Residues | None]) -> Residues | None:
+    """Return the server's share of a local node; ``server_shares``: by node."""
+    shares, weights = [server_shares[name] for name in node.inputs], program.weights.get(node.name)
     return _Shares(program.parameters.plain_modulus, server=True).visit(node, shares, weights)
 
 
@@ -116,7 +116,7 @@ _UNKNOWN = Weights(NO_ROWS, np.zeros(1, dtype=np.int64))
 
 
 def _sum_pool(share: Residues, window: tuple[int, int], t: int) -> Residues:
-    """Sums over windows mod t: :func:`layers.integer.sum_pool` would overflow, as residues have up to 60 of 64 bits."""
+    """Return sums over windows mod t; :func:`layers.integer.sum_pool` would overflow on residues of up to 60 bits."""
     rows, columns = window
     height, width = share.shape[1] // rows, share.shape[2] // columns
     total = np.zeros((share.shape[0], height, width), dtype=np.uint64)

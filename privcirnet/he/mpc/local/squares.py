@@ -2,7 +2,7 @@
 
 With z = z_c + z_s and a uniform offline share a of the server, (z_c + a)^2 was shared offline as v_c + v_s. The
 server sends d = z_s - a; the client answers e = 2 z_c d + v_c - w with its uniform share w of the square; and the
-server's share is z_s^2 + e + v_s - a^2 = z^2 - w. What each party adds is known offline: its ``terms``.
+server's share is z_s^2 + e + v_s - a^2 = z^2 - w. Each party's addends are known offline: its ``terms``.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ def answer(z: Residues, d: Residues, terms: Residues, t: int) -> Residues:
 
     Args:
         z: the client's share, of any shape, as all others.
-        d: from the server.
+        d: message of the server.
         t: prime under 2^61.
     """
     return passes.elementwise(passes.compiled().square_answer, (z, d, terms), passes.modulus(t))

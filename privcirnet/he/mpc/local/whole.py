@@ -19,7 +19,7 @@ from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
 
 _POSITIONS = 512
-"""Of a task at most: what it reads and writes for four outputs stays in a core's first cache."""
+"""Most positions of a task: its operands and results for four outputs stay in a core's first cache."""
 _FOUR = 4
 _PASSES = 3
 """Over a depthwise layer's input, at most: digits take as long as five."""
@@ -45,32 +45,32 @@ def multiplies_words() -> bool:
     """Return whether vector units multiply 64-bit words; without, two digits of them are faster."""
     from llvmlite import binding  # pyright: ignore[reportMissingTypeStubs]
 
-    found = cast(dict[str, bool], cast(Any, binding).get_host_cpu_features())
-    return found.get("avx512dq", False)
+    features = cast(dict[str, bool], cast(Any, binding).get_host_cpu_features())
+    return features.get("avx512dq", False)
 
 
 def _most(t: int) -> int:
-    """Of the sum of absolute weights: with what makes them positive, a bias and a sum before, sums are under 2^64."""
+    """Return the most of a sum of absolute weights: with an offset, a bias and a sum before, sums are under 2^64."""
     return ((1 << _WORD_BITS - 1) - 1 - 3 * t) // (t // 2 + 1)
 
 
 def _in_fours(rows: Values) -> Values:
-    """The weights as a matrix, with zeros up to multiples of four."""
+    """Return the weights as a matrix, with zeros up to multiples of four."""
     flat = rows.reshape(len(rows), -1).astype(np.int64)
     return np.ascontiguousarray(np.pad(flat, [(0, -count % _FOUR) for count in flat.shape]))
 
 
-def _ends(weight: Values, most: int, step: int) -> list[int]:
-    """Where inputs end whose sums fit: as many as possible, in steps; empty if those of a step do not."""
+def _ends(weight: Values, limit: int, step: int) -> list[int]:
+    """Return the ends of inputs whose sums fit: as many as possible, in steps; empty if those of a step do not."""
     sums = np.abs(weight).reshape(len(weight), -1, step).sum(axis=2)
-    if sums.max() > most:
+    if sums.max() > limit:
         return []
     ends, total = list[int](), np.zeros(len(weight), dtype=np.int64)
-    for number, each in enumerate(sums.T):
-        if (total + each).max() > most:
+    for number, column in enumerate(sums.T):
+        if (total + column).max() > limit:
             ends.append(number * step)
             total[:] = 0
-        total += each
+        total += column
     return [*ends, weight.shape[1]]
 
 
@@ -115,9 +115,9 @@ class WholeSums:
             part = slice(first // size, end // size)
             before = bias[part]
             for weight in self._passes[:-1]:
-                made = np.empty_like(result[part])
-                whole.depthwise(made, x[part], weight[part], before, self._window, self._whole)
-                before = made
+                partial = np.empty_like(result[part])
+                whole.depthwise(partial, x[part], weight[part], before, self._window, self._whole)
+                before = partial
             whole.depthwise(result[part], x[part], self._passes[-1][part], before, self._window, self._whole)
 
         size = x[0].size
@@ -127,7 +127,7 @@ class WholeSums:
         from privcirnet.he.mpc.local.kernels import whole
 
         maps, count = len(result), result[0].size
-        flat, seen, constants = (
+        flat, inputs, constants = (
             result.reshape(maps, count),
             x.reshape(len(x), count),
             bias.reshape(len(bias), count if bias.size else 0),
@@ -135,7 +135,7 @@ class WholeSums:
 
         def some(task: tuple[tuple[int, int], tuple[int, int]]) -> None:
             part = *task[0], *task[1]
-            whole.positions(flat, seen, self._weight, constants, self._ends, part, self._whole)
+            whole.positions(flat, inputs, self._weight, constants, self._ends, part, self._whole)
 
         columns = _edges(count, -(-count // _POSITIONS), 1)
         rows = _edges(maps, -(-threads.count() // len(columns)), _FOUR)
@@ -143,7 +143,7 @@ class WholeSums:
 
 
 def _edges(count: int, parts: int, step: int) -> list[tuple[int, int]]:
-    """The first and the end of ranges of like size that begin with multiples of a step."""
+    """Return the first and the end of ranges of like size that begin with multiples of a step."""
     steps = -(-count // step)
     edges = [min(steps * part // parts * step, count) for part in range(parts + 1)]
     return [edge for edge in pairwise(edges) if edge[0] < edge[1]]

@@ -26,11 +26,11 @@ _REMEDY = "start the session again"
 
 
 class BaseOtReceiver:
-    """Who learns one key of each pair.
+    """The receiver, who learns one key of each pair.
 
     Args:
         choices: 0 or 1 for each transfer.
-        session: what both parties call this session, different for each.
+        session: name that both parties give this session, different for each.
     """
 
     def __init__(self, choices: Sequence[int], session: bytes) -> None:
@@ -38,13 +38,13 @@ class BaseOtReceiver:
         self._secrets = [_scalar() for _ in self._choices]
         pairs = [self._points(i) for i in range(len(self._choices))]
         self.message = b"".join(a + b for a, b in pairs)
-        """To the sender, 64 bytes for each transfer."""
+        """Message to the sender, 64 bytes for each transfer."""
 
     def _points(self, i: int) -> tuple[bytes, bytes]:
-        own, choice = bindings.crypto_scalarmult_ed25519_base_noclamp(self._secrets[i]), self._choices[i]
-        other = _point(b"nobody knows its logarithm", os.urandom(32))
-        chosen = bindings.crypto_core_ed25519_sub(own, _answer(self._session, i, choice, other))
-        return _swapped(chosen, other, choice)
+        public, choice = bindings.crypto_scalarmult_ed25519_base_noclamp(self._secrets[i]), self._choices[i]
+        random_point = _point(b"nobody knows its logarithm", os.urandom(32))
+        selected = bindings.crypto_core_ed25519_sub(public, _answer(self._session, i, choice, random_point))
+        return _swapped(selected, random_point, choice)
 
     def keys(self, message: Message) -> Residues:
         """Return the chosen keys, two words each, (transfers, 2).
@@ -67,15 +67,15 @@ def send(message: Message, transfers: int, session: bytes) -> tuple[Residues, by
 
     Args:
         message: the chooser's.
-        session: as the chooser's.
+        session: name of the session, as the chooser's.
 
     Raises:
         RuleError: the message has another length, or holds what is no point of the group.
     """
     check_length(message, 2 * POINT_BYTES * transfers, "the points of oblivious transfers")
     message, secret = bytes(message), _scalar()
-    own = bindings.crypto_scalarmult_ed25519_base_noclamp(secret)
-    transcript = _transcript(session, message, own)
+    public = bindings.crypto_scalarmult_ed25519_base_noclamp(secret)
+    transcript = _transcript(session, message, public)
     points = [_checked(message[i : i + POINT_BYTES]) for i in range(0, len(message), POINT_BYTES)]
 
     def key(i: int, choice: int) -> bytes:
@@ -86,7 +86,7 @@ def send(message: Message, transfers: int, session: bytes) -> tuple[Residues, by
         except CryptoError as error:
             raise _bad("the identity") from error
 
-    return _blocks(key(i, choice) for i in range(transfers) for choice in (0, 1)).reshape(transfers, 2, 2), own
+    return _blocks(key(i, choice) for i in range(transfers) for choice in (0, 1)).reshape(transfers, 2, 2), public
 
 
 def _scalar() -> bytes:
@@ -100,8 +100,8 @@ def _point(*parts: bytes) -> bytes:
     return bindings.crypto_core_ed25519_add(*halves)
 
 
-def _answer(session: bytes, i: int, choice: int, other: bytes) -> bytes:
-    return _point(session, i.to_bytes(4, "little"), bytes([choice]), other)
+def _answer(session: bytes, i: int, choice: int, point: bytes) -> bytes:
+    return _point(session, i.to_bytes(4, "little"), bytes([choice]), point)
 
 
 def _checked(point: bytes) -> bytes:

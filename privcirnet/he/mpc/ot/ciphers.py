@@ -31,9 +31,9 @@ class FixedKeyAes(threading.local):
         Args:
             room: words that they are written to, two more than they take.
         """
-        found = np.empty(2 * len(rows) + ROOM_WORDS, dtype=np.uint64) if room is None else room
-        self._encryptor.update_into(np.ascontiguousarray(rows).data.cast("B"), found.data.cast("B"))
-        return found[: 2 * len(rows)].reshape(-1, 2)
+        images = np.empty(2 * len(rows) + ROOM_WORDS, dtype=np.uint64) if room is None else room
+        self._encryptor.update_into(np.ascontiguousarray(rows).data.cast("B"), images.data.cast("B"))
+        return images[: 2 * len(rows)].reshape(-1, 2)
 
 
 class TweakableHash:
@@ -63,9 +63,9 @@ class GgmPrg:
     def __call__(self, nodes: Residues) -> Residues:
         """Return the children of each tree's nodes in order, (trees, 2 nodes, 2) of (trees, nodes, 2)."""
         flat = np.ascontiguousarray(nodes).reshape(-1, 2)
-        found = np.empty((2 * len(flat), 2), dtype=np.uint64)
-        blocks.children(found, flat, *(side(flat) for side in self._sides))
-        return found.reshape(len(nodes), -1, 2)
+        children = np.empty((2 * len(flat), 2), dtype=np.uint64)
+        blocks.children(children, flat, *(side(flat) for side in self._sides))
+        return children.reshape(len(nodes), -1, 2)
 
 
 def stream(key: Residues, block: int = 0) -> Callable[[Residues], None]:
@@ -73,7 +73,7 @@ def stream(key: Residues, block: int = 0) -> Callable[[Residues], None]:
 
     Args:
         key: two words.
-        block: of two words, with which it begins.
+        block: number of its first block of two words.
     """
     encryptor = Cipher(algorithms.AES(key.tobytes()), modes.CTR(block.to_bytes(16))).encryptor()
 
@@ -93,8 +93,8 @@ def linear_check(key: bytes, columns: Iterable[Residues]) -> Residues:
         columns: (words,) each.
     """
     tag, nonce = AESGCM(key), bytes(12)
-    found = [tag.encrypt(nonce, b"", column.data.cast("B")) for column in columns]
-    return np.frombuffer(b"".join(found), dtype=np.uint64).reshape(-1, 2)
+    tags = [tag.encrypt(nonce, b"", column.data.cast("B")) for column in columns]
+    return np.frombuffer(b"".join(tags), dtype=np.uint64).reshape(-1, 2)
 
 
 def check_point(key: bytes) -> Residues:

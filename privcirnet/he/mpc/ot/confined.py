@@ -7,7 +7,7 @@ _REFUSED = "transfers stay in the process that began them: a copy would use thei
 
 
 class Confined:
-    """What is neither copied nor used in a forked process."""
+    """State that is neither copied nor used in a forked process."""
 
     def __init__(self) -> None:
         self._owner = os.getpid()

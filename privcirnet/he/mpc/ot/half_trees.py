@@ -35,9 +35,9 @@ def make(roots: Residues, q: Residues, delta: Residues, session: bytes) -> tuple
 
     Args:
         roots: random, (trees, 2).
-        q: of transfers, one for each tree and level: (trees, depth, 2).
-        delta: of the transfers, odd.
-        session: as the holder's.
+        q: rows of transfers, one for each tree and level: (trees, depth, 2).
+        delta: offset of the transfers, odd.
+        session: name of the session, as the holder's.
     """
     (trees, depth), sums = q.shape[:2], np.empty_like(q)
     leaves, permutation = np.empty((trees, 1 << depth, 2), np.uint64), FixedKeyAes(session, "half trees")
@@ -60,28 +60,28 @@ def hold(t: Residues, sides: Residues, message: Message, session: bytes) -> Resi
     """Return the leaves, (trees, 2^depth, 2).
 
     Args:
-        t: of the maker's transfers, (trees, depth, 2).
+        t: rows of the maker's transfers, (trees, depth, 2).
         sides: their choices, 1 minus the path from the root: (trees, depth).
         message: the maker's.
-        session: as the maker's.
+        session: name of the session, as the maker's.
 
     Raises:
         RuleError: the message has another length.
     """
     trees, depth = sides.shape
     check_length(message, message_bytes(trees, depth), "correlated trees")
-    taken = t ^ np.frombuffer(bytes(message), dtype=np.uint64).reshape(t.shape)
+    corrected = t ^ np.frombuffer(bytes(message), dtype=np.uint64).reshape(t.shape)
     leaves, permutation = np.empty((trees, 1 << depth, 2), np.uint64), FixedKeyAes(session, "half trees")
 
     def grow(some: slice) -> None:
-        growing, total = _Growing(permutation, leaves[some]), taken[some, 0]
+        growing, total = _Growing(permutation, leaves[some]), corrected[some, 0]
         growing.nodes[:] = 0
-        at, value, hole = sides[some, 0], taken[some, 0], np.uint64(1) - sides[some, 0]
+        at, value, hole = sides[some, 0], corrected[some, 0], np.uint64(1) - sides[some, 0]
         for d in range(1, depth):
             both = growing.double(at, value, hole)
             side = sides[some, d]
             at, hole = np.uint64(2) * hole + side, np.uint64(2) * hole + np.uint64(1) - side
-            value = chosen(both, side) ^ taken[some, d]
+            value = chosen(both, side) ^ corrected[some, d]
             total = both[:, 0] ^ both[:, 1] ^ value
         kernels.closed(leaves[some], at, value, hole, total)
 
@@ -107,7 +107,7 @@ class _Growing:
         self._places = leaves.reshape(-1), np.empty(half, np.uint64)
         self._levels: int = leaves.shape[1].bit_length() - 1
         self.nodes = self._level(len(leaves), 2)
-        """Of the last level."""
+        """Nodes of the last level."""
 
     def _level(self, trees: int, nodes: int) -> Residues:
         place = self._places[(self._levels - nodes.bit_length() + 1) % 2]

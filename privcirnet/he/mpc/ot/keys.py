@@ -17,9 +17,9 @@ class RotKeys:
 
     Attributes:
         rows: (slots, values, 2).
-        hashed: of the session.
+        hashed: hash of the session.
         first: the number of the first row, which no other row had.
-        shift: is added to each row; None for nothing.
+        shift: addend of each row; None for none.
     """
 
     rows: Residues
@@ -52,9 +52,11 @@ class SenderOts:
     keys: tuple[RotKeys, RotKeys]
 
     @classmethod
-    def of(cls, made: CorrelatedOts, delta: Residues, values: int, hashed: TweakableHash, first: int) -> "SenderOts":
+    def of(
+        cls, correlated: CorrelatedOts, delta: Residues, values: int, hashed: TweakableHash, first: int
+    ) -> "SenderOts":
         """Return the keys of transfers; ``first``: the number of the first, which no hash had before."""
-        rows = made.rows.reshape(-1, values, 2)
+        rows = correlated.rows.reshape(-1, values, 2)
         return cls((RotKeys(rows, hashed, first), RotKeys(rows, hashed, first, delta)))
 
     def planes(self, slot: int, bits: int) -> tuple[Residues, Residues]:
@@ -76,10 +78,12 @@ class ReceiverOts:
     keys: RotKeys
 
     @classmethod
-    def of(cls, made: CorrelatedOts, values: int, hashed: TweakableHash, first: int) -> "ReceiverOts":
+    def of(cls, correlated: CorrelatedOts, values: int, hashed: TweakableHash, first: int) -> "ReceiverOts":
         """Return the keys of transfers; ``first``: as the helper's."""
-        assert made.choices is not None
-        return cls(made.choices.reshape(-1, values // 64), RotKeys(made.rows.reshape(-1, values, 2), hashed, first))
+        assert correlated.choices is not None
+        return cls(
+            correlated.choices.reshape(-1, values // 64), RotKeys(correlated.rows.reshape(-1, values, 2), hashed, first)
+        )
 
     def planes(self, slot: int, bits: int) -> Residues:
         """Return bits of the keys of a slot, (bits, values / 64)."""
@@ -92,6 +96,6 @@ class ReceiverOts:
 
 def planes(values: Residues, bits: int) -> Residues:
     """Return the lowest bits of values as planes, (bits, values / 64)."""
-    found = np.empty((bits, len(values) // 64), dtype=np.uint64)
-    planes_into(found, np.ascontiguousarray(values))
-    return found
+    rows = np.empty((bits, len(values) // 64), dtype=np.uint64)
+    planes_into(rows, np.ascontiguousarray(values))
+    return rows

@@ -11,23 +11,23 @@ from privcirnet.he.mpc.ot.keys import ReceiverOts, SenderOts
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 
 Parts = list[Any]
-"""Of a message: bytes or views of them."""
+"""Parts of a message: bytes or views of them."""
 
 K = 4
-"""Of SoftSpoken: 3.9 bytes a transfer."""
+"""Parameter k of SoftSpoken: 3.9 bytes a transfer."""
 _NAME_BYTES = 32
 OT_PROTOCOLS = ("softspoken", "silent")
-"""Where transfers come from: made as they are asked for, or ahead, in millions, for a fortieth of the bytes."""
+"""Sources of transfers: made as they are asked for, or ahead, in millions, for a fortieth of the bytes."""
 
 
 class OtSession:
-    """One party's end. Both parties extend in the same order, one message after the other.
+    """A party's end of a session of oblivious transfers. Both extend in the same order, one message after the other.
 
     Args:
-        sender: of transfers in which this party helps.
-        receiver: of those in which it chooses.
-        session: as both parties call it.
-        opens: it is the party that speaks first.
+        sender: sender of transfers in which this party helps.
+        receiver: receiver of those in which it chooses.
+        session: name that both parties give it.
+        opens: whether it is the party that speaks first.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class OtSession:
         return self._receiver.stock, self._sender.stock
 
     def choose(self, slots: int, values: int) -> tuple[ReceiverOts, bytes]:
-        """Return transfers in which this party chooses, and the message that the other one makes its own of.
+        """Return transfers in which this party chooses, and the message that the other party needs for its own.
 
         Raises:
             RuleError: the stock does not hold as many.
         """
-        made, message = self._receiver.extend(slots * values)
+        correlated, message = self._receiver.extend(slots * values)
         first, self._chosen = self._chosen, self._chosen + slots * values
-        return ReceiverOts.of(made, values, self._choosing, first), message
+        return ReceiverOts.of(correlated, values, self._choosing, first), message
 
     def help(self, slots: int, values: int, message: Message) -> SenderOts:
         """Return transfers in which the other party chooses; ``message``: its own.
@@ -64,16 +64,16 @@ class OtSession:
             RuleError: the message has another length, or the other party cheats; the session must end. Or the stock
                 does not hold as many.
         """
-        made = self._sender.extend(slots * values, message)
+        correlated = self._sender.extend(slots * values, message)
         first, self._helped = self._helped, self._helped + slots * values
-        return SenderOts.of(made, self._sender.delta, values, self._helping, first)
+        return SenderOts.of(correlated, self._sender.delta, values, self._helping, first)
 
     def lacks(self, choose: int, help: int) -> tuple[bool, bool]:
-        """Return which directions must be refilled: where who opened the session helps, and the other one.
+        """Return which directions must be refilled: the one in which the session's opener helps, and the other.
 
         Args:
             choose: transfers in which this party is to choose.
-            help: those in which it is to help.
+            help: transfers in which it is to help.
         """
         helps, chooses = help > self._sender.stock, choose > self._receiver.stock
         return (helps, chooses) if self._opens else (chooses, helps)
@@ -81,11 +81,11 @@ class OtSession:
     def refill(self, first: bool = True, second: bool = True) -> Generator[Parts, Parts, None]:
         """Fill the stock: a few messages with the other party, which does the same.
 
-        Who opened the session speaks first; of the other, an empty list is yielded first.
+        The party that opened the session speaks first; the other yields an empty list first.
 
         Args:
-            first: of transfers in which who opened the session helps.
-            second: of those in which the other party does.
+            first: whether to refill transfers in which the session's opener helps.
+            second: whether to refill those in which the other party does.
 
         Returns:
             nothing.
@@ -99,17 +99,17 @@ class OtSession:
             raise RuleError("transfers with a stock must be silent", got="softspoken", remedy="leave it out")
         helps, chooses = (first, second) if self._opens else (second, first)
         if self._opens:
-            told = yield [sender.offer()] if helps else []
-            proof = [sender.prove(told[0])] if helps else []
-            told = yield proof + ([receiver.answer(told[-1])] if chooses else [])
+            received = yield [sender.offer()] if helps else []
+            proof = [sender.prove(received[0])] if helps else []
+            received = yield proof + ([receiver.answer(received[-1])] if chooses else [])
         else:
-            told = yield []
-            answer = [receiver.answer(told[0])] if chooses else []
-            told = yield answer + ([sender.offer()] if helps else [])
+            received = yield []
+            answer = [receiver.answer(received[0])] if chooses else []
+            received = yield answer + ([sender.offer()] if helps else [])
         if chooses:
-            receiver.finish(told[0])
+            receiver.finish(received[0])
         if not self._opens:
-            yield [sender.prove(told[-1])] if helps else []
+            yield [sender.prove(received[-1])] if helps else []
 
 
 def message_bytes(source: str, slots: int, values: int) -> int:
@@ -124,10 +124,10 @@ def refill_sizes(first: bool, second: bool) -> list[tuple[int, ...]]:
 
 
 def initiate(source: str = "softspoken") -> Generator[Parts, Parts, OtSession]:
-    """Begin, as who speaks first and names the session, at random.
+    """Begin as the party that speaks first and names the session, at random.
 
     Args:
-        source: one of ``SOURCES``.
+        source: one of :data:`OT_PROTOCOLS`.
 
     Returns:
         its end of the transfers.
@@ -135,34 +135,34 @@ def initiate(source: str = "softspoken") -> Generator[Parts, Parts, OtSession]:
     session = os.urandom(_NAME_BYTES)
     first, second = _directions(session)
     sender = softspoken.Sender(K, first)
-    told = yield [session, sender.hello]
-    receiver = softspoken.Receiver(told[0], K, second)
-    sender.begin(told[1])
-    chosen, seeds = _choosing(receiver, source, second)
+    received = yield [session, sender.hello]
+    receiver = softspoken.Receiver(received[0], K, second)
+    sender.begin(received[1])
+    chooser, seeds = _choosing(receiver, source, second)
     yield [receiver.setup, *seeds]
-    return OtSession(_helping(sender, source, first, told[2:]), chosen, session, opens=True)
+    return OtSession(_helping(sender, source, first, received[2:]), chooser, session, opens=True)
 
 
 def respond(source: str = "softspoken") -> Generator[Parts, Parts, OtSession]:
-    """Begin, as who answers: an empty list is yielded first.
+    """Begin as the party that answers: an empty list is yielded first.
 
     Args:
-        source: as the other party's.
+        source: as with the other party.
 
     Returns:
         its end of the transfers.
     """
-    told = yield []
-    check_length(told[0], _NAME_BYTES, "a session's name")
-    session = bytes(told[0])
+    received = yield []
+    check_length(received[0], _NAME_BYTES, "a session's name")
+    session = bytes(received[0])
     first, second = _directions(session)
     sender = softspoken.Sender(K, second)
-    receiver = softspoken.Receiver(told[1], K, first)
-    chosen, seeds = _choosing(receiver, source, first)
-    told = yield [sender.hello, receiver.setup, *seeds]
-    sender.begin(told[0])
+    receiver = softspoken.Receiver(received[1], K, first)
+    chooser, seeds = _choosing(receiver, source, first)
+    received = yield [sender.hello, receiver.setup, *seeds]
+    sender.begin(received[0])
     yield []
-    return OtSession(_helping(sender, source, second, told[1:]), chosen, session, opens=False)
+    return OtSession(_helping(sender, source, second, received[1:]), chooser, session, opens=False)
 
 
 def setup_sizes(source: str) -> list[tuple[int, ...]]:
@@ -198,8 +198,8 @@ def _choosing(
         raise RuleError(rule, got=source, remedy="silent sends a fortieth of the bytes, ahead")
     if source == "softspoken":
         return receiver, []
-    made, message = receiver.extend(silent.CODE.spent)
-    return silent.Receiver(made, session), [message]
+    correlated, message = receiver.extend(silent.CODE.spent)
+    return silent.Receiver(correlated, session), [message]
 
 
 def _helping(sender: softspoken.Sender, source: str, session: bytes, seeds: Parts) -> softspoken.Sender | silent.Sender:

@@ -3,7 +3,7 @@
 (Yang, Weng, Lan, Zhang, Wang, CCS 2020.) The sender has a secret Delta, whose lowest bit is 1, and rows q whose lowest
 bit is 0, the receiver t = q + u Delta, with its bit u as the lowest. An iteration makes 2^22 rows: a sparse public code
 over 2^18 rows, which are spent, plus the leaves of 2048 correlated trees of depth 11, in each of which the receiver has
-one off by Delta. What is sent are the trees, 0.092 bytes a transfer; the sender speaks first. The last rows go into the
+one off by Delta. The trees are sent, 0.092 bytes a transfer; the sender speaks first. The last rows go into the
 next iteration, SoftSpoken makes those of the first.
 
 **What a receiver does not learn**: Delta, of 127 secret bits. It knows t and u, and Delta shows in hashes alone. To
@@ -51,8 +51,8 @@ class LpnParameters:
     """Sizes of an iteration.
 
     Attributes:
-        trees: of the noise, one error each.
-        depth: of a tree.
+        trees: number of the noise's trees, one error each.
+        depth: levels of a tree.
         seed: rows that are encoded, a power of two.
     """
 
@@ -85,11 +85,11 @@ CODE = LpnParameters(trees=1 << 11, depth=11, seed=1 << 18)
 
 
 class _Party(Confined):
-    """What sender and receiver have alike: the rows that the next iteration spends, and the stock.
+    """The common part of sender and receiver: the rows that the next iteration spends, and the stock.
 
     Args:
-        rows: of SoftSpoken, with the choice as the lowest bit.
-        session: as both parties call this direction.
+        rows: rows of SoftSpoken, with the choice as the lowest bit.
+        session: name that both parties give this direction.
     """
 
     def __init__(self, rows: Residues, session: bytes) -> None:
@@ -119,9 +119,9 @@ class _Party(Confined):
 
     def _function(self, leaves: Residues, key: bytes) -> Residues:
         """Return the check's function of the leaves, plus its mask."""
-        found = np.empty(2, dtype=np.uint64)
-        field.combination(found, self._spent[-SECURITY:])
-        return found ^ linear_check(key, [leaves.reshape(-1)])[0]
+        combined = np.empty(2, dtype=np.uint64)
+        field.combination(combined, self._spent[-SECURITY:])
+        return combined ^ linear_check(key, [leaves.reshape(-1)])[0]
 
     def _proof(self, function: Residues) -> bytes:
         number = self._iterations.to_bytes(8, "little")
@@ -154,11 +154,11 @@ class _Party(Confined):
         if transfers > self.stock:
             remedy = "both parties run refill before"
             raise RuleError("silent transfers must be made ahead", got=f"{self.stock} for {transfers}", remedy=remedy)
-        found = np.empty((transfers, 2), dtype=np.uint64)
+        rows = np.empty((transfers, 2), dtype=np.uint64)
         for start, part in self._parts(transfers):
-            found[start : start + len(part)] = part
+            rows[start : start + len(part)] = part
             part[:] = 0
-        return found
+        return rows
 
     def _parts(self, transfers: int) -> Iterator[tuple[int, Residues]]:
         start = 0
@@ -172,16 +172,16 @@ class _Party(Confined):
 
 
 class Sender(_Party):
-    """Who has both keys of each pair.
+    """The sender, who has both keys of each pair.
 
     Args:
-        made: of SoftSpoken, ``CODE.spent`` transfers.
-        delta: theirs.
-        session: as the receiver's.
+        correlated: ``CODE.spent`` transfers of SoftSpoken.
+        delta: offset of these transfers.
+        session: name of the session, as the receiver's.
     """
 
-    def __init__(self, made: CorrelatedOts, delta: Residues, session: bytes) -> None:
-        super().__init__(made.rows & _clear(), session)
+    def __init__(self, correlated: CorrelatedOts, delta: Residues, session: bytes) -> None:
+        super().__init__(correlated.rows & _clear(), session)
         self.delta = delta | ~_clear()
 
     def offer(self) -> bytes:
@@ -215,17 +215,17 @@ class Sender(_Party):
 
 
 class Receiver(_Party):
-    """Who has the choices.
+    """The receiver, who has the choices.
 
     Args:
-        made: of SoftSpoken, ``CODE.spent`` transfers.
-        session: as the sender's.
+        correlated: ``CODE.spent`` transfers of SoftSpoken.
+        session: name of the session, as the sender's.
     """
 
-    def __init__(self, made: CorrelatedOts, session: bytes) -> None:
-        assert made.choices is not None
-        choices = np.unpackbits(made.choices.view(np.uint8), bitorder="little")
-        rows = made.rows & _clear()
+    def __init__(self, correlated: CorrelatedOts, session: bytes) -> None:
+        assert correlated.choices is not None
+        choices = np.unpackbits(correlated.choices.view(np.uint8), bitorder="little")
+        rows = correlated.rows & _clear()
         rows[:, 0] |= choices
         super().__init__(rows, session)
 
@@ -240,12 +240,12 @@ class Receiver(_Party):
         self._leaves = half_trees.hold(levels, sides, message, self._session)
         self._key = os.urandom(_BLOCK)
         self._expected = self._proof(self._function(self._leaves, self._key))
-        shown, mask = np.empty(2, dtype=np.uint64), np.zeros((SECURITY, 2), dtype=np.uint64)
-        field.weights(shown, check_point(self._key), sides)
+        weights, mask = np.empty(2, dtype=np.uint64), np.zeros((SECURITY, 2), dtype=np.uint64)
+        field.weights(weights, check_point(self._key), sides)
         mask[:, 0] = (self._spent[-SECURITY:, 0] & np.uint64(1)) << np.uint64(7)
         masked = np.empty(2, dtype=np.uint64)
         field.combination(masked, mask)
-        return self._key + (shown ^ masked).tobytes()
+        return self._key + (weights ^ masked).tobytes()
 
     def finish(self, message: Message) -> None:
         """Take the sender's last message.

@@ -54,7 +54,7 @@ def message_bytes(k: int, transfers: int) -> int:
 
 @dataclass(frozen=True)
 class CorrelatedOts:
-    """Correlated transfers as one party has them.
+    """A party's side of correlated transfers.
 
     Attributes:
         rows: q or t, (transfers, 2).
@@ -66,7 +66,7 @@ class CorrelatedOts:
 
 
 class _Party(Confined):
-    """What sender and receiver have alike: the streams of their leaves, and how many transfers were made."""
+    """The common part of sender and receiver: the streams of their leaves, and the number of transfers so far."""
 
     stock = math.inf
     """Transfers that are left: as many as are asked for."""
@@ -102,12 +102,12 @@ class _Party(Confined):
 
 
 class Receiver(_Party):
-    """Who has the choices.
+    """The receiver, who has the choices.
 
     Args:
         hello: the sender's first message.
-        k: as the sender's.
-        session: as the sender's.
+        k: parameter of SoftSpoken, as the sender's.
+        session: name of the session, as the sender's.
     """
 
     def __init__(self, hello: Message, k: int, session: bytes) -> None:
@@ -135,7 +135,7 @@ class Receiver(_Party):
 
 
 class Sender(_Party):
-    """Who has both keys of each pair."""
+    """The sender, who has both keys of each pair."""
 
     def __init__(self, k: int, session: bytes) -> None:
         super().__init__(k, session)
@@ -185,8 +185,8 @@ class Sender(_Party):
         return CorrelatedOts(rows)
 
     def _check(self, corrections: bytes, columns: Residues, check: bytes) -> None:
-        shown = np.frombuffer(check[:16], dtype=np.uint64) & (np.uint64(0) - self._bits.reshape(-1, 1))
-        tags = self._tags(corrections, columns)[1:] ^ shown
+        masked = np.frombuffer(check[:16], dtype=np.uint64) & (np.uint64(0) - self._bits.reshape(-1, 1))
+        tags = self._tags(corrections, columns)[1:] ^ masked
         if not hmac.compare_digest(hashlib.sha256(tags.tobytes()).digest(), check[16:]):
             self._streams = []
             raise RuleError("choices must be alike in all trees", got="others", remedy="start the session again")
@@ -210,7 +210,7 @@ def _by_distance(leaves: Residues, holes: Residues) -> Residues:
 
     Args:
         leaves: (trees, 2^k, 2).
-        holes: by bits, the lowest first, (trees, k).
+        holes: bits of the holes, the lowest first, (trees, k).
     """
     for j in range(holes.shape[1]):
         pairs = leaves.reshape(len(leaves), -1, 2, 1 << j, 2)

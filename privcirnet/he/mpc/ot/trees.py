@@ -31,7 +31,7 @@ def make(roots: Residues, pads: Residues, session: bytes) -> tuple[Residues, byt
     Args:
         roots: random, (trees, 2).
         pads: both keys of an oblivious transfer for each tree and level, (trees, depth, 2, 2).
-        session: as the holder's.
+        session: name of the session, as the holder's.
     """
     depth = pads.shape[1]
     double, level, offers = GgmPrg(session), roots[:, None], np.empty_like(pads)
@@ -48,9 +48,9 @@ def hold(paths: Residues, keys: Residues, message: Message, session: bytes) -> R
 
     Args:
         paths: 0 for left and 1 for right, (trees, depth), from the root.
-        keys: of transfers in which 1 minus the path was chosen, (trees, depth, 2).
+        keys: keys of transfers in which 1 minus the path was chosen, (trees, depth, 2).
         message: the maker's.
-        session: as the maker's.
+        session: name of the session, as the maker's.
 
     Raises:
         RuleError: the message has another length, or its sums are not those of a tree.
@@ -60,15 +60,15 @@ def hold(paths: Residues, keys: Residues, message: Message, session: bytes) -> R
     words = np.frombuffer(bytes(message[:-_DIGEST]), dtype=np.uint64)
     offers, sums = words[: 4 * trees * depth].reshape(trees, depth, 2, 2), words[4 * trees * depth :].reshape(trees, 4)
     double, level = GgmPrg(session), np.zeros((trees, 1, 2), dtype=np.uint64)
-    hole, found = np.zeros(trees, dtype=np.uint64), np.empty((trees, 2, 2), dtype=np.uint64)
+    hole, level_sums = np.zeros(trees, dtype=np.uint64), np.empty((trees, 2, 2), dtype=np.uint64)
     for d in range(depth):
         level, hole = double(level), np.uint64(2) * hole
         blocks.clear(level, hole)
         blocks.clear(level, hole + np.uint64(1))
-        blocks.side_sums(found, level)
-        other = np.uint64(1) - paths[:, d]
-        taken = chosen(offers[:, d] ^ found, other) ^ keys[:, d]
-        blocks.put(level, hole + other, taken)
+        blocks.side_sums(level_sums, level)
+        side = np.uint64(1) - paths[:, d]
+        nodes = chosen(offers[:, d] ^ level_sums, side) ^ keys[:, d]
+        blocks.put(level, hole + side, nodes)
         hole = hole + paths[:, d]
     leaves, proofs = _leaves(level, session)
     blocks.clear(leaves, hole)

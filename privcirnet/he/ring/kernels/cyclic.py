@@ -148,7 +148,7 @@ def _transform_cells(
     axes: tuple[tuple[int, int, int], ...],
     forms: tuple[Transform, ...],
 ) -> None:
-    """:func:`transform_cells`; axes: (outer, N, inner) of each transform for one cell."""
+    """Run :func:`transform_cells`; axes: (outer, N, inner) of each transform for one cell."""
     p = forms[0].moduli.primes[0]
     for cell in range(cells.shape[0]):
         for term in range(numbers.shape[0]):
@@ -205,7 +205,7 @@ def _load(room: Residues, columns: Residues, order: Integers, start: int, width:
 
 @jit
 def _store(result: Residues, total: Residues, k: int, start: int, width: int) -> None:
-    """Row k of the columns start to start + width."""
+    """Write row k of the columns start to start + width."""
     length, inner = result.shape[1], result.shape[2]
     if inner == 1:
         target = result.reshape(-1)[start * length + k :: length]

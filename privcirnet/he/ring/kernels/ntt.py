@@ -168,7 +168,7 @@ def _short_stage(values: Residues, roots: Residues, half: int, p: Word) -> None:
 
 @inline
 def _short_stage_back(values: Residues, roots: Residues, half: int, p: Word) -> None:
-    """:func:`_halves_back` of all groups; half is a literal."""
+    """Run :func:`_halves_back` on all groups; half is a literal."""
     four, groups = p + p + p + p, values.size // (2 * half)
     for group in range(groups):
         block = values[2 * half * group : 2 * half * (group + 1)]
@@ -179,20 +179,20 @@ def _short_stage_back(values: Residues, roots: Residues, half: int, p: Word) -> 
 
 @inline
 def _butterfly(u: Word, v: Word, root: Word, quotient: Word, p: Word, four: Word) -> tuple[Word, Word]:
-    """(u + root v, u - root v), all values under 8 p before and after; four: 4 p."""
+    """Return (u + root v, u - root v), all values under 8 p before and after; four: 4 p."""
     u, v = sub_if_ge(u, four), mul_shoup_lazy(v, root, quotient, p)
     return u + v, u - v + four
 
 
 @inline
 def _butterfly_back(u: Word, v: Word, root: Word, quotient: Word, p: Word, four: Word) -> tuple[Word, Word]:
-    """(u + v, root (u - v)), all values under 4 p before and after; four: 4 p."""
+    """Return (u + v, root (u - v)), all values under 4 p before and after; four: 4 p."""
     return sub_if_ge(u + v, four), mul_shoup_lazy(u - v + four, root, quotient, p)
 
 
 @jit
 def _halves(upper: Residues, lower: Residues, root: Word, quotient: Word, p: Word) -> None:
-    """:func:`_butterfly` of all words."""
+    """Run :func:`_butterfly` on all words."""
     four = p + p + p + p
     for i in range(upper.size):
         upper[i], lower[i] = _butterfly(upper[i], lower[i], root, quotient, p, four)
@@ -200,7 +200,7 @@ def _halves(upper: Residues, lower: Residues, root: Word, quotient: Word, p: Wor
 
 @jit
 def _halves_back(upper: Residues, lower: Residues, root: Word, quotient: Word, p: Word) -> None:
-    """:func:`_butterfly_back` of all words."""
+    """Run :func:`_butterfly_back` on all words."""
     four = p + p + p + p
     for i in range(upper.size):
         upper[i], lower[i] = _butterfly_back(upper[i], lower[i], root, quotient, p, four)
@@ -249,7 +249,7 @@ def _tile_back(values: Residues, roots: Residues, p: Word) -> None:
 
 
 def _roots(psi: int, p: int, n: int) -> Residues:
-    """psi^brv(i) and quotients, (2, n); entry m + g is the root of group g in the stage that has m groups."""
+    """Return psi^brv(i) and quotients, (2, n); entry m + g is the root of group g in the stage that has m groups."""
     powers = [1]
     for _ in range(n - 1):
         powers.append(powers[-1] * psi % p)

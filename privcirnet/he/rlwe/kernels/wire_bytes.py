@@ -165,7 +165,7 @@ def unpack_any(words: Residues, padded: Residues, bits: Residues) -> None:
 
 @inline
 def _eight(octets: npt.NDArray[np.uint8], place: Word) -> Word:
-    """Eight bytes as a word, wherever they begin: one load."""
+    """Return eight bytes as a word, wherever they begin: one load."""
     word = np.uint64(octets[place])
     for i in range(1, 8):
         word |= np.uint64(octets[place + np.uint64(i)]) << np.uint64(8 * i)
@@ -174,6 +174,6 @@ def _eight(octets: npt.NDArray[np.uint8], place: Word) -> Word:
 
 @inline
 def _word_at(padded: Residues, position: int, mask: Word) -> Word:
-    """Some bits from a position on."""
+    """Return some bits from a position on."""
     place, shift = position >> 6, np.uint64(position & 63)
     return ((padded[place] >> shift) | ((padded[place + 1] << _ONE) << (_TOP - shift))) & mask

@@ -1,4 +1,4 @@
-"""What surrounds the matrix products of a linear layer: residues to digits, windows to columns, sums to residues.
+"""Passes around the matrix products of a linear layer: residues to digits, windows to columns, sums to residues.
 
 A task is a rectangle of outputs. Its rows are in the order of :mod:`mpc.local.circulant`: for each piece of a circulant
 block, for each block, the channels of the piece.
@@ -20,7 +20,7 @@ OFFSET_BITS = 53
 
 
 class Digits(NamedTuple):
-    """How a residue in (-t/2, t/2] is split into signed digits: x = sum of x_l 2^(width l).
+    """The split of a residue in (-t/2, t/2] into signed digits: x = sum of x_l 2^(width l).
 
     Attributes:
         width: bits of all digits but the last.
@@ -32,7 +32,7 @@ class Digits(NamedTuple):
 
 
 class CirculantSplit(NamedTuple):
-    """How circulant blocks are split, see :mod:`mpc.local.circulant`.
+    """The split of circulant blocks, see :mod:`mpc.local.circulant`.
 
     Attributes:
         size: b.
@@ -43,9 +43,9 @@ class CirculantSplit(NamedTuple):
 
 
 @inline
-def place(blocks: int, number: int, offset: int, least: int) -> int:
+def place(blocks: int, number: int, offset: int, smallest: int) -> int:
     """Return the row of a channel."""
-    start, size = 0, least
+    start, size = 0, smallest
     while offset >= start + size:
         start += size
         size = start
@@ -82,7 +82,7 @@ def spread(
     _, _, rows, columns = planes.shape
     first = 0 if left >= 0 else (step - 1 - left) // step
     last = min(columns, (x.shape[2] - left + step - 1) // step)
-    held = np.empty((block.size, columns), dtype=np.uint64)
+    buffer = np.empty((block.size, columns), dtype=np.uint64)
     for number in range(x.shape[0] // block.size):
         for i in range(rows):
             row = top + i * step
@@ -91,45 +91,45 @@ def spread(
             for k in range(block.size):
                 source = x[number * block.size + k, row]
                 for j in range(first, last):
-                    held[k, j] = source[left + j * step]
-            _divide(held, block, first, last, digits.t)
+                    buffer[k, j] = source[left + j * step]
+            _divide(buffer, block, first, last, digits.t)
             for k in range(block.size):
                 target = planes[place(x.shape[0] // block.size, number, k, block.least), :, i]
                 for j in range(first, last):
-                    split_into(target, j, held[k, j], digits)
+                    split_into(target, j, buffer[k, j], digits)
 
 
 @inline
-def _divide(held: Residues, block: CirculantSplit, first: int, last: int, t: Word) -> None:
+def _divide(values: Residues, block: CirculantSplit, first: int, last: int, t: Word) -> None:
     """Split a block mod X^m - 1 into one mod X^(m/2) - 1, in front, and one mod X^(m/2) + 1, while m is not least."""
     half = block.size
     while half > block.least:
         half //= 2
         for k in range(half):
             for j in range(first, last):
-                x, y = held[k, j], held[half + k, j]
-                held[k, j], held[half + k, j] = sub_if_ge(x + y, t), sub_if_ge(x + (t - y), t)
+                x, y = values[k, j], values[half + k, j]
+                values[k, j], values[half + k, j] = sub_if_ge(x + y, t), sub_if_ge(x + (t - y), t)
 
 
 @inline
-def _join(held: Residues, block: CirculantSplit, t: Word) -> None:
+def _join(values: Residues, block: CirculantSplit, t: Word) -> None:
     """Undo :func:`_divide`, up to factors that the values have already."""
     half = block.least
     while half < block.size:
         for k in range(half):
-            for j in range(held.shape[1]):
-                x, y = held[k, j], held[half + k, j]
-                held[k, j], held[half + k, j] = sub_if_ge(x + y, t), sub_if_ge(x + (t - y), t)
+            for j in range(values.shape[1]):
+                x, y = values[k, j], values[half + k, j]
+                values[k, j], values[half + k, j] = sub_if_ge(x + y, t), sub_if_ge(x + (t - y), t)
         half *= 2
 
 
 @jit
 def windows(columns: Floats, planes: Floats, kernel: int, stride: int) -> None:
-    """Write what each output sees.
+    """Write the window of each output.
 
     Args:
         columns: written, shape (C R R, L, rows of outputs, columns of outputs).
-        planes: from :func:`spread` at step 1, shape (C, L, rows, columns).
+        planes: result of :func:`spread` at step 1, shape (C, L, rows, columns).
         kernel: R.
     """
     _, digits, height, width = columns.shape
@@ -152,7 +152,7 @@ def depthwise(sums: Floats, planes: Floats, weight: Floats, kernel: int, stride:
 
     Args:
         sums: written, shape (C, L, rows of outputs, columns of outputs).
-        planes: from :func:`spread` at step 1, shape (C, L, rows, columns).
+        planes: result of :func:`spread` at step 1, shape (C, L, rows, columns).
         weight: shape (C, R R).
         kernel: R.
     """
@@ -181,18 +181,18 @@ def collect(result: Residues, sums: Floats, bias: Residues, block: CirculantSpli
         result: written, shape (K, rows, columns).
         sums: integers of up to 2^53, shape (K, L, rows * columns).
         bias: added, of the result's shape, or empty.
-        powers: for each piece that a block has, from the smallest, what digits are multiplied by and its quotient, and
-            last what takes away 2^53 of each of them, shape (pieces, L + 1, 2).
+        powers: weights of digits and their quotients for each piece of a block, from the smallest, and
+            last the constant that takes 2^53 off each of them, shape (pieces, L + 1, 2).
     """
     maps, height, width = result.shape
     blocks, offset = maps // block.size, np.int64(1) << OFFSET_BITS
-    held = np.empty((block.size, height * width), dtype=np.uint64)
+    buffer = np.empty((block.size, height * width), dtype=np.uint64)
     for number in range(blocks):
         for k in range(block.size):
             piece, end = 0, block.least
             while k >= end:
                 piece, end = piece + 1, 2 * end
-            row, target, factors = sums[place(blocks, number, k, block.least)], held[k], powers[piece]
+            row, target, factors = sums[place(blocks, number, k, block.least)], buffer[k], powers[piece]
             constant = factors[-1, 0]
             for j in range(target.size):
                 target[j] = constant
@@ -201,9 +201,9 @@ def collect(result: Residues, sums: Floats, bias: Residues, block: CirculantSpli
                 for j in range(target.size):
                     word = np.uint64(np.int64(digits[j]) + offset)
                     target[j] = sub_if_ge(target[j] + reduce_4p(mul_shoup_lazy(word, power, quotient, t), t), t)
-        _join(held, block, t)
+        _join(buffer, block, t)
         for k in range(block.size):
-            _add(result[number * block.size + k], held[k], bias, number * block.size + k, t)
+            _add(result[number * block.size + k], buffer[k], bias, number * block.size + k, t)
 
 
 @inline

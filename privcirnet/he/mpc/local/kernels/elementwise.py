@@ -26,7 +26,7 @@ def square_answer(e: Residues, z: Residues, d: Residues, terms: Residues, moduli
     Args:
         e: written.
         z: the client's share.
-        d: from the server.
+        d: message of the server.
     """
     t = moduli.primes[0]
     for i in range(e.size):
@@ -40,7 +40,7 @@ def square_finish(square: Residues, z: Residues, e: Residues, terms: Residues, m
     Args:
         square: written.
         z: the server's share.
-        e: from the client.
+        e: message of the client.
     """
     t = moduli.primes[0]
     for i in range(square.size):

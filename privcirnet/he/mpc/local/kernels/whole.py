@@ -18,7 +18,7 @@ _ZERO = np.uint64(0)
 
 
 class Whole(NamedTuple):
-    """What the reduction of a sum needs.
+    """Constants for the reduction of a sum.
 
     Attributes:
         one: floor(2^64 / t).
@@ -31,11 +31,11 @@ class Whole(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What an output sees.
+    """The window that an output sees.
 
     Attributes:
         kernel: R.
-        padding: on each side.
+        padding: zeros on each side.
     """
 
     kernel: int
@@ -73,17 +73,17 @@ def depthwise(result: Residues, x: Residues, weight: Integers, bias: Residues, w
     _, rows, columns = result.shape
     kernel, stride, padding = window
     across = width + 2 * padding
-    seen = np.zeros((height + 2 * padding) * across + kernel, dtype=np.int64)
+    padded = np.zeros((height + 2 * padding) * across + kernel, dtype=np.int64)
     sums = np.empty(rows * across, dtype=np.int64)
     length = rows * across - kernel + 1 if stride == 1 else (columns - 1) * stride + 1
     for channel in range(channels):
         for i in range(height):
-            source, target = x[channel, i], seen[(i + padding) * across + padding :]
+            source, target = x[channel, i], padded[(i + padding) * across + padding :]
             for j in range(width):
                 target[j] = centered(source[j], whole.t)
         factors = weight[channel]
         for i in range(1 if stride == 1 else rows):
-            _slide(sums[i * across :], seen[i * stride * across :], factors, kernel, across, length)
+            _slide(sums[i * across :], padded[i * stride * across :], factors, kernel, across, length)
         for i in range(rows):
             row = sums[i * across :]
             if stride > 1:
@@ -104,11 +104,11 @@ def _finish(result: Residues, sums: Integers, bias: Residues, whole: Whole) -> N
 
 
 @inline
-def _slide(sums: Integers, seen: Integers, factors: Integers, kernel: int, across: int, length: int) -> None:
+def _slide(sums: Integers, inputs: Integers, factors: Integers, kernel: int, across: int, length: int) -> None:
     """Write the sums of a row of windows, one beside the other."""
     if kernel == 3:
         a, b, c, d, e, f, g, h, k = factors
-        first, second, third = seen, seen[across:], seen[2 * across :]
+        first, second, third = inputs, inputs[across:], inputs[2 * across :]
         for j in range(length):
             sums[j] = (
                 (a * first[j] + b * first[j + 1] + c * first[j + 2])
@@ -119,7 +119,7 @@ def _slide(sums: Integers, seen: Integers, factors: Integers, kernel: int, acros
     for j in range(length):
         sums[j] = 0
     for tap in range(kernel * kernel):
-        source, factor = seen[tap // kernel * across + tap % kernel :], factors[tap]
+        source, factor = inputs[tap // kernel * across + tap % kernel :], factors[tap]
         for j in range(length):
             sums[j] += factor * source[j]
 
@@ -149,10 +149,10 @@ def positions(  # noqa: PLR0913, PLR0917
     """
     first, end, top, bottom = part
     channels, count = weight.shape[1], end - first
-    seen, sums = np.empty((channels, count), dtype=np.int64), np.empty((4, count), dtype=np.int64)
-    seen[x.shape[0] :] = 0
+    inputs, sums = np.empty((channels, count), dtype=np.int64), np.empty((4, count), dtype=np.int64)
+    inputs[x.shape[0] :] = 0
     for channel in range(x.shape[0]):
-        source, target = x[channel, first:end], seen[channel]
+        source, target = x[channel, first:end], inputs[channel]
         for j in range(count):
             target[j] = centered(source[j], whole.t)
     for k in range(top, bottom, 4):
@@ -162,7 +162,7 @@ def positions(  # noqa: PLR0913, PLR0917
             if start:
                 _reduce(sums.reshape(-1), whole)
             for c in range(start, last, 4):
-                _tile(sums, seen[c : c + 4], weight[k : k + 4, c : c + 4])
+                _tile(sums, inputs[c : c + 4], weight[k : k + 4, c : c + 4])
             start = last
         for i in range(min(4, bottom - k)):
             row = result[k + i, first:end]
@@ -177,9 +177,9 @@ def _reduce(sums: Integers, whole: Whole) -> None:
 
 
 @inline
-def _tile(sums: Integers, seen: Integers, weight: Integers) -> None:
+def _tile(sums: Integers, inputs: Integers, weight: Integers) -> None:
     """Add the products of four inputs to four outputs."""
-    p, q, r, s = seen
+    p, q, r, s = inputs
     a, b, c, d = sums
     a0, a1, a2, a3 = weight[0]
     b0, b1, b2, b3 = weight[1]
