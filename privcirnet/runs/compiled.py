@@ -133,7 +133,7 @@ class CompiledProgram:
         Args:
             images: real images, (N, C, H, W) or (N, F), in the program's range: a tensor or a NumPy array.
             check: whether every value of both parties is compared with the integer network's.
-            engine: engine of both parties: "kernel", "tenseal" (slower), or "cleartext", a rehearsal that hides nothing.
+            engine: engine of both parties: "kernel", "tenseal" (slower), or "cleartext", which hides nothing.
             weights_gb: size of encoded weights that stay in memory, in 10^9 bytes; others are encoded for every image.
 
         Returns:
