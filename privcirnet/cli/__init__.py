@@ -1,4 +1,4 @@
-"""What the command ``privcirnet`` does, a module for each subcommand; ``main`` of one is also what its script runs."""
+"""The command ``privcirnet``, a module for each subcommand, whose ``main`` its script runs, too."""
 
 import sys
 from types import TracebackType
@@ -15,11 +15,11 @@ SUBCOMMANDS = {
     "doctor": "say what is installed, what works and what is missing",
     "completion": "print what makes a shell complete subcommands, settings",
 }
-"""Subcommand -> what it does, for --help."""
+"""Descriptions of subcommands by name, for --help."""
 
 
 def _in_short(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
-    """Show an error as ever, but Ctrl-C while a command still imports its libraries in one line."""
+    """Show an error as usual, but Ctrl-C during the imports of a command in one line."""
     if issubclass(kind, KeyboardInterrupt):
         error, at = error.with_traceback(None), None
     sys.__excepthook__(kind, error, at)

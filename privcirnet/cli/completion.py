@@ -19,14 +19,14 @@ _EPILOG = (
 
 
 def main() -> None:
-    """Write what the shell evaluates."""
+    """Write the script that the shell evaluates."""
     parser = argparse.ArgumentParser(Path(sys.argv[0]).name, description=__doc__, epilog=_EPILOG)
     parser.add_argument("shell", choices=SHELLS)
     sys.stdout.write(shellcode(["privcirnet"], shell=parser.parse_args().shell))
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Answer a shell that asks what could come next, and end the process."""
+    """Answer a shell's request for completions, and end the process."""
     argcomplete.autocomplete(parser, always_complete_options=False, default_completer=Candidates())
 
 
@@ -34,7 +34,7 @@ class Candidates(BaseCompleter):
     """The words that a subcommand takes."""
 
     def __call__(self, *, prefix: str, parser: argparse.ArgumentParser, **_: object) -> Iterable[str]:
-        """Return them."""
+        """Return the words that may follow."""
         name = parser.prog.split()[-1]
         if name == "completion":
             return SHELLS

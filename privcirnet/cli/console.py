@@ -17,7 +17,7 @@ from privcirnet.runs.answers import InferenceStep
 from privcirnet.runs.progress import Advance, silent
 
 _RANK = os.environ["RANK"] if "TORCHELASTIC_RUN_ID" in os.environ else "0"
-"""This process's number, if torchrun started several; else "0"."""
+"""Rank of this process, if torchrun started several; else "0"."""
 console = Console(highlight=False, quiet=_RANK != "0")
 """Console of the commands; of several processes only the first one writes."""
 
@@ -29,12 +29,12 @@ EXIT_RULE = 2
 
 
 def installed() -> bool:
-    """Return whether this process is the command that an installation brings, rather than a script of a checkout."""
+    """Return whether this process is the installed command, rather than a script of a checkout."""
     return sys.argv[0].split(" ")[0] == "privcirnet"
 
 
 def as_started(text: str) -> str:
-    """Return a text that names scripts (train.py) with the names that the user of this process knows.
+    """Return a text whose names of scripts (train.py) fit the command that the user runs.
 
     >>> as_started("run `python train.py recipe=qat` first")  # privcirnet train, in that command
     'run `python train.py recipe=qat` first'
@@ -67,7 +67,7 @@ def readable_errors() -> Iterator[None]:
 
 
 def fail(why: str) -> NoReturn:
-    """End a command whose results are written but not to be used, with status 1."""
+    """End a command with status 1: its results are written but not to be used."""
     print(f"error: {why}", file=sys.stderr)  # noqa: T201
     sys.exit(1)
 
@@ -152,7 +152,7 @@ def show(title: str, facts: Mapping[str, object]) -> None:
     """Print a title and its facts on aligned lines.
 
     Args:
-        facts: value by name; not empty.
+        facts: values by name; not empty.
     """
     console.print(f"[bold]{title}[/bold]")
     width = max(len(name) for name in facts)
@@ -169,7 +169,7 @@ def show_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:
     """Print a table on aligned lines; the first two columns are names.
 
     Args:
-        rows: cell by column, all with the same columns; not empty.
+        rows: cells by column, all with the same columns; not empty.
     """
     table = [tuple(rows[0]), *(tuple(row.values()) for row in rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]

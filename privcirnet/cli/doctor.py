@@ -15,24 +15,24 @@ def main() -> None:
     """Show the diagnosis part by part; end with status 2 if something that is required does not work."""
     argparse.ArgumentParser(Path(sys.argv[0]).name, description=__doc__).parse_args()
     with readable_errors():
-        found = [
+        findings = [
             *_shown("packages", doctor.packages()),
             *_shown("machine", doctor.machine()),
             *_shown("trials", doctor.trials()),
         ]
         _shown("optional", doctor.extras())
-        check(found)
+        check(findings)
 
 
-def check(found: Iterable[Finding]) -> None:
+def check(findings: Iterable[Finding]) -> None:
     """Check a diagnosis."""
-    broken = [finding for finding in found if finding.remedy]
+    broken = [finding for finding in findings if finding.remedy]
     if broken:
         got = ", ".join(f"{finding.name} {finding.said}" for finding in broken)
         raise RuleError("what privcirnet requires must work", got=got, remedy="; ".join(f.remedy for f in broken))
 
 
 def _shown(title: str, findings: Iterable[Finding]) -> list[Finding]:
-    found = list(findings)
-    show(title, {finding.name: finding.said for finding in found})
-    return found
+    collected = list(findings)
+    show(title, {finding.name: finding.said for finding in collected})
+    return collected

@@ -1,4 +1,4 @@
-"""The text of ``--help``: every setting with its value and what it means, read from the schema's source."""
+"""The text of ``--help``: every setting with its value and meaning, read from the schema's source."""
 
 import ast
 import inspect
@@ -10,32 +10,32 @@ from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
 _NAMES = 36
-"""Columns of a setting and its value; longer ones get a line of their own."""
+"""Number of columns of a setting and its value; longer ones get a line of their own."""
 _REFERENCE = re.compile(r":\w+:`[~.]*([^`]*)`")
 _ATTRIBUTE = re.compile(r"^ {8}(\w+): ((?:.|\n {9,})*)", re.M)
 
 
 def meanings(schema: type, prefix: str = "") -> dict[str, str]:
-    """Return what each setting means, by its name in a command line; those of groups within are ``group.setting``.
+    """Return the meaning of each setting, by its name in a command line; a group's are ``group.setting``.
 
     It is the docstring below a field, or the line under "Attributes" in the class's.
     """
     texts = {}
     for kind in (kind for kind in reversed(schema.__mro__) if is_dataclass(kind)):
         texts |= _written_at(kind)
-    found, types = {}, get_type_hints(schema)
+    by_setting, types = {}, get_type_hints(schema)
     for field in fields(schema):
         kind = types[field.name]
         if is_dataclass(kind) and isinstance(kind, type):
-            found |= meanings(kind, f"{prefix}{field.name}.")
+            by_setting |= meanings(kind, f"{prefix}{field.name}.")
         else:
             text = " ".join(texts.get(field.name, "").split())
-            found[f"{prefix}{field.name}"] = _REFERENCE.sub(r"\1", text)
-    return found
+            by_setting[f"{prefix}{field.name}"] = _REFERENCE.sub(r"\1", text)
+    return by_setting
 
 
 def _written_at(schema: type) -> dict[str, str]:
-    """Return what the source of a class says of its own fields."""
+    """Return the descriptions of a class's own fields from its source."""
     texts = dict(_ATTRIBUTE.findall((schema.__doc__ or "").partition("Attributes:")[2]))
     node = ast.parse(textwrap.dedent(inspect.getsource(schema))).body[0]
     assert isinstance(node, ast.ClassDef)
@@ -49,10 +49,10 @@ def _written_at(schema: type) -> dict[str, str]:
 
 
 def listing(schema: type, settings: Mapping[str, Any], groups: Mapping[str, Sequence[str]], width: int) -> str:
-    """Return the lines of all settings, and before a group's those that it can be.
+    """Return the lines of all settings, and before a group's those of its options.
 
     Args:
-        width: columns of the terminal, 60 at least.
+        width: number of columns of the terminal, 60 at least.
     """
     lines, section = [], ""
     names = meanings(schema)
@@ -67,7 +67,7 @@ def listing(schema: type, settings: Mapping[str, Any], groups: Mapping[str, Sequ
 
 
 def written(value: Any) -> str:
-    """Return a value as it is written in a command line.
+    """Return a value in the syntax of a command line.
 
     >>> [written(value) for value in (True, [1, 2], "", {"a": {"b": 1.5}})]
     ['true', '[1,2]', '', '{a:{b:1.5}}']
@@ -84,7 +84,7 @@ def written(value: Any) -> str:
 
 
 def _options(group: str, options: Sequence[str], width: int) -> list[str]:
-    """Return the lines of a group: what it can be as a whole."""
+    """Return the lines of a group's options."""
     indent = " " * (len(group) + 1)
     return textwrap.wrap(f"{group}={', '.join(options)}", width, subsequent_indent=indent) if options else []
 
@@ -96,7 +96,7 @@ def _value(settings: Any, name: str) -> Any:
 
 
 def _entry(setting: str, text: str, width: int) -> list[str]:
-    """Return the lines of a setting: what it means beside it, or below where it is long."""
+    """Return the lines of a setting: its meaning beside it, or below where it is long."""
     indent = " " * (_NAMES + 2)
     wrapper = textwrap.TextWrapper(width, indent, indent, break_long_words=False, break_on_hyphens=False)
     lines = wrapper.wrap(text)

@@ -21,73 +21,73 @@ from privcirnet.train import stages
 
 @script(ExportConfig)
 def main(config: ExportConfig) -> None:
-    """Make a program, write its folder, and say what it takes."""
+    """Make a program, write its folder, and show its cost."""
     check_replaced(asdict(config))
     started, out = time.perf_counter(), Path(config.out)
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)
-    made = export_program(config, stages.load_network(config.init, data), data, progress_bar)
+    exported = export_program(config, stages.load_network(config.init, data), data, progress_bar)
     about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
-    made.write(out / "program", about, _signing_key(config.signing_key))
-    if made.profile:
-        write_json(out / "profile.json", made.profile.to_dict())
-    found = replace(made.facts, files=folder_bytes(out / "program"), seconds=time.perf_counter() - started)
-    summary = {"stage": "export", "program": str(out / "program"), **plain(found), "config": asdict(config)}
+    exported.write(out / "program", about, _signing_key(config.signing_key))
+    if exported.profile:
+        write_json(out / "profile.json", exported.profile.to_dict())
+    figures = replace(exported.facts, files=folder_bytes(out / "program"), seconds=time.perf_counter() - started)
+    summary = {"stage": "export", "program": str(out / "program"), **plain(figures), "config": asdict(config)}
     write_json(out / "summary.json", summary)
-    title, facts = (_ckks if found.ckks else _interactive)(found, config)
+    title, facts = (_ckks if figures.ckks else _interactive)(figures, config)
     show(f"export: {title}", {**facts, "saved": out / "program"})
 
 
-def _interactive(found: ExportSummary, config: ExportConfig) -> tuple[str, dict[str, object]]:
-    files = f"{found.files[PLAINTEXTS]:,} bytes (dense: {found.bytes_plaintexts_dense:,})"
-    return f"{found.nodes} nodes, {found.linear} of them with weights", {
-        "parameters": f"n = {found.ring_degree}, log q = {found.log_q}, "
-        f"t of {found.plain_modulus_bits} bits, 128-bit security",
-        "choice": found.choice and found.choice.reason,
-        "largest value": f"{found.max_value_bits} bits, {_in_words_bounds(found, config.he.bounds)}",
-        "flooding": _in_words_flooding(found),
-        "guard bits": _in_words_guard_bits(found),
-        "truncation": _in_words(found.truncation or Truncation(), found.bounds),
-        "answer": f"{found.answer}, absolute values under 2^{found.output_bits}; a client refuses others",
+def _interactive(summary: ExportSummary, config: ExportConfig) -> tuple[str, dict[str, object]]:
+    files = f"{summary.files[PLAINTEXTS]:,} bytes (dense: {summary.bytes_plaintexts_dense:,})"
+    return f"{summary.nodes} nodes, {summary.linear} of them with weights", {
+        "parameters": f"n = {summary.ring_degree}, log q = {summary.log_q}, "
+        f"t of {summary.plain_modulus_bits} bits, 128-bit security",
+        "choice": summary.choice and summary.choice.reason,
+        "largest value": f"{summary.max_value_bits} bits, {_in_words_bounds(summary, config.he.bounds)}",
+        "flooding": _in_words_flooding(summary),
+        "guard bits": _in_words_guard_bits(summary),
+        "truncation": _in_words(summary.truncation or Truncation(), summary.bounds),
+        "answer": f"{summary.answer}, absolute values under 2^{summary.output_bits}; a client refuses others",
         "plaintexts": files,
-        **_in_words_stacks(found.stacks or {}, found.bytes_stacks or 0),
+        **_in_words_stacks(summary.stacks or {}, summary.bytes_stacks or 0),
     }
 
 
-def _ckks(found: ExportSummary, config: ExportConfig) -> tuple[str, dict[str, object]]:
-    took, keys, weights = found.processor_seconds_predicted or {}, found.bytes_keys_server, found.bytes_weights
-    return f"CKKS, {found.depth_squares} squares, {found.bootstrappings} bootstrappings", {
-        "parameters": f"n = {found.ring_degree}, log q = {found.log_q}, {found.levels} levels, 128-bit security",
-        "precision": f"logits right to 2^-{found.precision_bits:.1f} of their bound, by the simulator; "
-        f"a bootstrapping fails with probability 2^-{found.failure_bits}",
+def _ckks(summary: ExportSummary, config: ExportConfig) -> tuple[str, dict[str, object]]:
+    took, keys, weights = summary.processor_seconds_predicted or {}, summary.bytes_keys_server, summary.bytes_weights
+    return f"CKKS, {summary.depth_squares} squares, {summary.bootstrappings} bootstrappings", {
+        "parameters": f"n = {summary.ring_degree}, log q = {summary.log_q}, {summary.levels} levels, 128-bit security",
+        "precision": f"logits right to 2^-{summary.precision_bits:.1f} of their bound, by the simulator; "
+        f"a bootstrapping fails with probability 2^-{summary.failure_bits}",
         "bounds": f"twice the largest values of {config.ckks.examples} training images, not proved",
-        "operations": _in_words_counts(found),
+        "operations": _in_words_counts(summary),
         "memory": f"{(keys or 0) / 1e9:.1f} GB of keys, {(weights or 0) / 1e9:.1f} GB of encoded weights",
         "predicted": f"{sum(took.values()):.0f} processor seconds an image, "
         f"{took.get('bootstrapping', 0.0):.0f} of them bootstrapping",
     }
 
 
-def _in_words_counts(found: ExportSummary) -> str:
-    return ", ".join(f"{count} {name}" for name, count in (found.operations or {}).items())
+def _in_words_counts(summary: ExportSummary) -> str:
+    return ", ".join(f"{count} {name}" for name, count in (summary.operations or {}).items())
 
 
-def _in_words_flooding(found: ExportSummary) -> str:
-    hidden = f"an image's noise hidden to 2^-{found.flooding_distance_bits:.1f}"
-    return f"{found.flooding_bits} bits over the noise, {hidden}"
+def _in_words_flooding(summary: ExportSummary) -> str:
+    hidden = f"an image's noise hidden to 2^-{summary.flooding_distance_bits:.1f}"
+    return f"{summary.flooding_bits} bits over the noise, {hidden}"
 
 
 def _in_words_stacks(images: Mapping[str, int], size: int) -> dict[str, str]:
     if not images:
         return {}
-    most = max(images.values())
+    largest = max(images.values())
     return {
-        "together": f"{len(images)} layers prepare up to {most} images at once, with {size / 1e9:.2f} GB of weights"
+        "together": f"{len(images)} layers prepare up to {largest} images at once, with {size / 1e9:.2f} GB of weights"
     }
 
 
 def _signing_key(name: str) -> PrivateKey | None:
-    """The key that a setting names, made where there is none."""
+    """Return the key that a setting names, made where there is none."""
     if not name:
         return None
     if not (path := Path(name)).exists():
@@ -96,14 +96,14 @@ def _signing_key(name: str) -> PrivateKey | None:
     return read_private(path)
 
 
-def _in_words_bounds(found: ExportSummary, wanted: str) -> str:
-    seen = found.bounds_exceeded
-    if seen is None:
+def _in_words_bounds(summary: ExportSummary, requested: str) -> str:
+    check = summary.bounds_exceeded
+    if check is None:
         return "proved"
-    exact = found.truncation and found.truncation.exact
+    exact = summary.truncation and summary.truncation.exact
     why = "exact steps pay for each bit" if exact else "no parameters carry what is proved"
-    because = f", as {why}" if wanted == "auto" else ""
-    return f"measured{because}; {seen.beyond} of {seen.images} held-out images go beyond"
+    because = f", as {why}" if requested == "auto" else ""
+    return f"measured{because}; {check.beyond} of {check.images} held-out images go beyond"
 
 
 def _in_words_guard_bits(export: ExportSummary) -> str:
@@ -120,9 +120,9 @@ def _in_words_guard_bits(export: ExportSummary) -> str:
     )
 
 
-def _in_words(found: Truncation, bound: str | None) -> str:
-    failure, unnoticed = found.failure_per_image_log2, found.unnoticed_per_image_log2
-    most = "at most" if bound == "proved" else "about"
+def _in_words(truncation: Truncation, bound: str | None) -> str:
+    failure, unnoticed = truncation.failure_per_image_log2, truncation.unnoticed_per_image_log2
+    qualifier = "at most" if bound == "proved" else "about"
     if failure is None:
         return "exact, never wrong"
-    return f"random, an image is wrong with probability {most} 2^{failure:.1f}, unnoticed about 2^{unnoticed:.1f}"
+    return f"random, an image is wrong with probability {qualifier} 2^{failure:.1f}, unnoticed about 2^{unnoticed:.1f}"

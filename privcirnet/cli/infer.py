@@ -50,7 +50,7 @@ from privcirnet.train.accuracy import predict
 
 _SHOWN, _REASONS = 10, 3
 _TESTS = 12
-"""Test images that the page offers."""
+"""Number of test images that the page offers."""
 
 
 @script(InferConfig)
@@ -70,19 +70,19 @@ def main(config: InferConfig) -> None:
     if len(labels) < config.images:
         show_text(f"{len(labels)} images: the test set has no more")
     threads.use(config.threads)
-    found = (_ask if config.server else _audit)(config, data, images, labels.numpy())
-    summary = {"stage": "client" if config.server else "infer", **plain(found), "config": asdict(config)}
+    figures = (_ask if config.server else _audit)(config, data, images, labels.numpy())
+    summary = {"stage": "client" if config.server else "infer", **plain(figures), "config": asdict(config)}
     out, pictures = Path(config.out), images.permute(0, 2, 3, 1).numpy() * (255 // data.levels)
     write_arrays(out / "images.npz", images=pictures[..., 0] if pictures.shape[-1] == 1 else pictures)
     write_json(out / "summary.json", summary)
-    _show(config, found, data)
-    if found.images and len(found.refused) == found.images:
-        fail(f"no result can be used: all {found.images} were refused as wrong")
+    _show(config, figures, data)
+    if figures.images and len(figures.refused) == figures.images:
+        fail(f"no result can be used: all {figures.images} were refused as wrong")
 
 
 @contextmanager
 def _both(config: InferConfig) -> Generator[tuple[Parties, str]]:
-    """Both parties, nothing of which is checked, and their program's version."""
+    """Yield both parties, unchecked, and their program's version."""
     mode = _mode(config)
     if isinstance(mode, Interactive):
         check_memory(mode.program, config.weights_gb, config.engine)
@@ -92,7 +92,7 @@ def _both(config: InferConfig) -> Generator[tuple[Parties, str]]:
 
 @contextmanager
 def _alone(config: InferConfig) -> Generator[tuple[Parties, str]]:
-    """The client of a server elsewhere, and its program's version."""
+    """Yield the client of a server elsewhere, and its program's version."""
     keep = bool(config.prepared_folder)
     with closing(_prepared_work(config)) as prepared_work, _asked(config, prepared_work) as remote:
         yield client_of(remote, _how(config), keep), remote.version
@@ -119,8 +119,8 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
         check_memory(mode.program, config.weights_gb, config.engine)
     reference = _predicted(config, data, images)
     with inference_bar(len(labels)) as progress:
-        found = evaluate(mode, images.numpy().astype(np.int64), _how(config), progress, progress_bar)
-    return replace(found.summary(reference, labels), classes=list(data.classes))
+        evaluation = evaluate(mode, images.numpy().astype(np.int64), _how(config), progress, progress_bar)
+    return replace(evaluation.summary(reference, labels), classes=list(data.classes))
 
 
 def _mode(config: InferConfig) -> Mode:
@@ -133,12 +133,12 @@ def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarra
     keep, integers = bool(config.prepared_folder), images.numpy().astype(np.int64)
     prepared_work = _prepared_work(config)
     with closing(prepared_work), _asked(config, prepared_work) as remote, inference_bar(len(labels)) as progress:
-        found = infer(remote, integers, _how(config), progress, keep=keep).summary(reference, labels)
-    return replace(found, server=config.server, classes=list(data.classes))
+        summary = infer(remote, integers, _how(config), progress, keep=keep).summary(reference, labels)
+    return replace(summary, server=config.server, classes=list(data.classes))
 
 
 def _page(config: InferConfig) -> None:
-    """Serve a page on loopback until it is interrupted; it is the client's."""
+    """Serve the client's page on loopback until it is interrupted."""
     from privcirnet.page.content import Content, TestImages
     from privcirnet.page.server import serve
 
@@ -160,13 +160,13 @@ def _page(config: InferConfig) -> None:
 
 
 def _prepared_work(config: InferConfig) -> PreparedWork:
-    """Where the client of a server elsewhere keeps what is prepared."""
+    """Return the store of prepared work for the client of a server elsewhere."""
     folder, claims = config.prepared_folder, config.prepared_claims
     return PreparedWork(Path(folder) if folder else None, note=show_text, claims=Path(claims) if claims else None)
 
 
 def _asked(config: InferConfig, prepared_work: PreparedWork | None = None) -> ServiceClient:
-    """A connection to the server of the settings."""
+    """Connect to the server of the settings."""
     access, key = ClientAccess.of(Path(config.tls) if config.tls else None), pinned(config.model_key)
     address = parse_address(config.server)
     party, named = OneMessageClient if config.mode == "ckks" else Client, (config.timeout_s, access, config.served, key)
@@ -176,9 +176,9 @@ def _asked(config: InferConfig, prepared_work: PreparedWork | None = None) -> Se
 
 @contextmanager
 def _connected(config: InferConfig, prepared_work: PreparedWork) -> Generator[ServiceClient]:
-    """A connection to the server that was asked for, or to one of its own in another process.
+    """Connect to the server of the settings, or to one in another process.
 
-    What is prepared with the former outlives a connection; the latter ends with it.
+    Work prepared with the former outlives a connection; the latter ends with it.
     """
     if config.server:
         with _asked(config, prepared_work) as remote:
@@ -205,56 +205,56 @@ def _predicted(config: InferConfig, data: ImageData, images: Tensor) -> np.ndarr
     return predict(stages.load_network(config.reference, data), data, images).argmax(dim=1).numpy()
 
 
-def _took(found: InferenceSummary, both: str) -> dict[str, str]:
-    """What images took, and what was done once before them."""
-    first, *others = found.seconds_images or [0.0]
-    rest = f", {np.median(others):.3f} s the others (median)" if others else ""
-    warm = "" if found.seconds_warm_up is None else f", {found.seconds_warm_up:.1f} s to warm up"
-    return {"time": f"{first:.3f} s the first image{rest}{both}; {found.seconds_setup:.1f} s to set up{warm}"}
+def _took(summary: InferenceSummary, both: str) -> dict[str, str]:
+    """Return the time of images, and of the setup before them."""
+    first, *later = summary.seconds_images or [0.0]
+    rest = f", {np.median(later):.3f} s the others (median)" if later else ""
+    warm = "" if summary.seconds_warm_up is None else f", {summary.seconds_warm_up:.1f} s to warm up"
+    return {"time": f"{first:.3f} s the first image{rest}{both}; {summary.seconds_setup:.1f} s to set up{warm}"}
 
 
-def _phases(found: InferenceSummary) -> dict[str, str]:
-    """What is done before an image, and with it."""
+def _phases(summary: InferenceSummary) -> dict[str, str]:
+    """Return the costs of the offline and the online phase."""
     facts = dict[str, str]()
-    if ahead := found.preparation:
+    if ahead := summary.preparation:
         rounds = "" if ahead.rounds_per_image is None else f" and {ahead.rounds_per_image:.1f} rounds"
-        each = f"{ahead.seconds_per_image:.3f} s, {ahead.bytes_per_image / 1e6:.2f} MB{rounds} an image"
-        when = "" if found.prepared else " (made after the image had come; prepare=8 makes it before)"
-        facts["offline"] = f"{each}, its preparation{when}; {_over(ahead.links)}"
-    if online := found.online:
-        each = f"{online.seconds_per_image:.3f} s, {online.bytes_per_image / 1e6:.2f} MB and {online.rounds} rounds"
-        facts["online"] = f"{each} an image; {_over(online.links)}"
-        facts["prepared"] = f"{found.prepared} of {found.images} images, before they came"
-    if found.dropped:
-        facts["unprepared"] = "; ".join(found.dropped[-_REASONS:])
+        cost = f"{ahead.seconds_per_image:.3f} s, {ahead.bytes_per_image / 1e6:.2f} MB{rounds} an image"
+        when = "" if summary.prepared else " (made after the image had come; prepare=8 makes it before)"
+        facts["offline"] = f"{cost}, its preparation{when}; {_over(ahead.links)}"
+    if online := summary.online:
+        cost = f"{online.seconds_per_image:.3f} s, {online.bytes_per_image / 1e6:.2f} MB and {online.rounds} rounds"
+        facts["online"] = f"{cost} an image; {_over(online.links)}"
+        facts["prepared"] = f"{summary.prepared} of {summary.images} images, before they came"
+    if summary.dropped:
+        facts["unprepared"] = "; ".join(summary.dropped[-_REASONS:])
     return facts
 
 
-def _agreement(found: InferenceSummary) -> dict[str, str]:
-    """How near results are to those in clear, and what a circuit takes."""
-    if found.exact:
-        equal = f"{found.logits_equal} images follow the integer network {found.in_words_exact}"
-        return {"equal": f"{equal}; {found.argmax_equal} with the same class"}
-    beyond = f"; {found.beyond} are beyond the bounds, not to be used" if found.beyond else ""
-    sizes = found.bytes_keys_server or 0, found.bytes_weights or 0, sum(found.memory.values())
+def _agreement(summary: InferenceSummary) -> dict[str, str]:
+    """Return the precision of results against those in clear, and the cost of a circuit."""
+    if summary.exact:
+        equal = f"{summary.logits_equal} images follow the integer network {summary.in_words_exact}"
+        return {"equal": f"{equal}; {summary.argmax_equal} with the same class"}
+    beyond = f"; {summary.beyond} are beyond the bounds, not to be used" if summary.beyond else ""
+    sizes = summary.bytes_keys_server or 0, summary.bytes_weights or 0, sum(summary.memory.values())
     keys, weights, memory = (size / 1e9 for size in sizes)
-    rotations = (found.operations or {}).get("rotate")
+    rotations = (summary.operations or {}).get("rotate")
     return {
-        "equal": f"logits right to {found.logits_bits:.1f} bits of the largest one, in the worst of all images; "
-        f"{found.argmax_equal} with the same class as in clear{beyond}",
-        "circuit": f"{found.bootstrappings} bootstrappings, {found.levels} levels, {rotations} rotations; "
-        f"{found.processor_seconds_predicted:.0f} processor seconds predicted",
+        "equal": f"logits right to {summary.logits_bits:.1f} bits of the largest one, in the worst of all images; "
+        f"{summary.argmax_equal} with the same class as in clear{beyond}",
+        "circuit": f"{summary.bootstrappings} bootstrappings, {summary.levels} levels, {rotations} rotations; "
+        f"{summary.processor_seconds_predicted:.0f} processor seconds predicted",
         "memory": f"{keys:.2f} GB of keys, {weights:.2f} GB of encoded weights, {memory:.2f} GB at most in all",
     }
 
 
 def _over(links: Mapping[str, LinkPrediction]) -> str:
-    found = ", ".join(f"{name} {over.seconds:.2f} s" for name, over in links.items())
-    return f"{found}, predicted" if found else "messages were held up as on a link"
+    text = ", ".join(f"{name} {over.seconds:.2f} s" for name, over in links.items())
+    return f"{text}, predicted" if text else "messages were held up as on a link"
 
 
 def _strange(config: InferConfig, predictions: Sequence[Prediction]) -> dict[str, str]:
-    """A doubt about the reference: rounding to integers leaves most classes as they are."""
+    """Return a doubt about the reference: rounding to integers leaves most classes as they are."""
     both = [(p.float, p.clear) for p in predictions if None not in (p.float, p.clear)]
     agree = sum(float_ == clear for float_, clear in both)
     if 2 * agree >= len(both):
@@ -263,28 +263,30 @@ def _strange(config: InferConfig, predictions: Sequence[Prediction]) -> dict[str
     return {"reference": f"{same}: is {config.reference} what was exported?"}
 
 
-def _show(config: InferConfig, found: InferenceSummary, data: ImageData) -> None:
+def _show(config: InferConfig, summary: InferenceSummary, data: ImageData) -> None:
     """Show the result in a few lines; for a client alone also the first images' classes."""
     if config.server:
         classes = [*data.classes, "refused"]  # which -1 stands for
-        each = [{"label": p.label, "float": p.float, "encrypted": p.encrypted} for p in found.predictions[:_SHOWN]]
-        rows = [{name: classes[c] for name, c in row.items() if c is not None} for row in each]
+        label_rows = [
+            {"label": p.label, "float": p.float, "encrypted": p.encrypted} for p in summary.predictions[:_SHOWN]
+        ]
+        rows = [{name: classes[c] for name, c in row.items() if c is not None} for row in label_rows]
         show_rows(f"infer: the first {len(rows)} images", rows)
-    top1 = {"float": found.top1_float, found.clear_name: found.top1_clear, found.done: found.top1_encrypted}
+    top1 = {"float": summary.top1_float, summary.clear_name: summary.top1_clear, summary.done: summary.top1_encrypted}
     facts = {"top-1": ", ".join(f"{name} {value:.2f} %" for name, value in top1.items() if value is not None)}
-    facts |= _strange(config, found.predictions)
-    facts |= {} if config.server else _agreement(found)
-    if found.refused:
-        facts["refused"] = f"{len(found.refused)} results wider than right ones, not to be used: {found.refused}"
-    both = ", both phases" if found.online and not found.prepared else ""
-    facts |= _took(found, both)
-    keys = f"keys {(found.bytes_keys or 0) / 1e6:.2f} MB once"
-    facts["cost"] = f"{found.bytes_per_image / 1e6:.2f} MB and {found.rounds} rounds an image{both}; {keys}"
-    facts |= _phases(found)
-    facts["links"] = _over(found.links)
+    facts |= _strange(config, summary.predictions)
+    facts |= {} if config.server else _agreement(summary)
+    if summary.refused:
+        facts["refused"] = f"{len(summary.refused)} results wider than right ones, not to be used: {summary.refused}"
+    both = ", both phases" if summary.online and not summary.prepared else ""
+    facts |= _took(summary, both)
+    keys = f"keys {(summary.bytes_keys or 0) / 1e6:.2f} MB once"
+    facts["cost"] = f"{summary.bytes_per_image / 1e6:.2f} MB and {summary.rounds} rounds an image{both}; {keys}"
+    facts |= _phases(summary)
+    facts["links"] = _over(summary.links)
     place = f"server {config.server}" if config.server else f"engine {config.engine}, processes {config.processes}"
-    hidden = ", NOTHING WAS ENCRYPTED" if found.rehearsal else ""
+    hidden = ", NOTHING WAS ENCRYPTED" if summary.rehearsal else ""
     show(
-        f"{'rehearsal in clear' if found.rehearsal else 'infer'}: {found.images} images, {place}{hidden}",
+        f"{'rehearsal in clear' if summary.rehearsal else 'infer'}: {summary.images} images, {place}{hidden}",
         {**facts, "saved": Path(config.out) / "summary.json"},
     )

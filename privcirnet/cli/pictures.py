@@ -1,4 +1,4 @@
-"""``infer.py images=DIR``: every picture of a folder or a store, one row of results each, and what they come to."""
+"""``infer.py images=DIR``: every picture of a folder or a store, one row of results each, and the totals."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -20,11 +20,11 @@ from privcirnet.train.stages import CHECKPOINT
 
 _SHOWN = 10
 Ready = Callable[[], AbstractContextManager[tuple[Parties, str]]]
-"""Opens both parties, or a client alone; with them comes the version of their program."""
+"""Function that opens both parties, or a client alone, with the version of their program."""
 
 
 def classify_pictures(config: InferConfig, source: str, ready: Ready) -> None:
-    """Classify the pictures that are not in the results yet; ``source``: where they are."""
+    """Classify the pictures of ``source`` that are not in the results yet."""
     pictures = Pictures(source)
     path = Path(config.results or Path(config.out) / "results.jsonl")
     with closing(Results(path, pictures.source)) as results:
@@ -48,7 +48,7 @@ class _Run:
     """The pictures of one run.
 
     Attributes:
-        before: what was in the results.
+        before: totals of the earlier results.
     """
 
     config: InferConfig
@@ -61,12 +61,12 @@ class _Run:
     def rows(
         self, parties: Parties, version: str, pictures: Pictures, inputs: InputSpec | None
     ) -> Iterator[PictureResult]:
-        """Yield a row for each picture, and show how far they are."""
-        known, data = parties.client.known, self.config.data.name
-        ends = ends_of(known, inputs.levels if inputs else 0)
+        """Yield a row for each picture, and show the progress."""
+        description, data = parties.client.known, self.config.data.name
+        ends = ends_of(description, inputs.levels if inputs else 0)
         classes = inputs.classes if inputs else ()
         check_data(ends, inputs.shape if inputs else None, classes, data)
-        reading = Reading.of(known, version, classes, self.config.top_k)
+        reading = Reading.of(description, version, classes, self.config.top_k)
         with (
             closing(read_ahead(pictures, self.listing, preparation_for(ends, data))) as coming,
             counting("Classifying pictures") as advance,
@@ -90,11 +90,11 @@ class _Run:
 
     @property
     def _rate(self) -> float:
-        """Images that were asked for, a second of the whole run."""
+        """The requested images per second of the whole run."""
         return self.now.asked / max(time.monotonic() - self.started, 1e-9)
 
     def conclude(self, version: str) -> None:
-        """Write the summary and show it: of the whole results, and of this run's part."""
+        """Write and show the summary of the whole results, and of this run's part."""
         now, all_, seconds = self.now, self.before + self.now, time.monotonic() - self.started
         figures = {
             "stage": "pictures",
@@ -116,14 +116,14 @@ class _Run:
         path = Path(self.config.out) / "summary.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, figures)
-        shown = [f"{count} {name}" for name, count in all_.classes.most_common()]
+        counts = [f"{count} {name}" for name, count in all_.classes.most_common()]
         hidden = ", NOTHING WAS ENCRYPTED" if self.config.rehearsal else ""
         place = f"server {self.config.server}" if self.config.server else f"engine {self.config.engine}"
         show(
             f"pictures: {all_.rows} rows, {place}{hidden}",
             {
                 "images": self.config.images,
-                "classes": listed(shown, _SHOWN) or "none",
+                "classes": listed(counts, _SHOWN) or "none",
                 "refused": f"{all_.refused} without a class; each row says why",
                 "this run": f"{now.asked} images in {seconds:.1f} s, {figures['images_per_second']:.2f} a second; "
                 f"{now.prepared} prepared, {now.bytes / 1e6:.1f} MB",
@@ -134,7 +134,7 @@ class _Run:
 
 
 def _inputs(config: InferConfig) -> InputSpec | None:
-    """What is known of a program's images and classes: of its network if that is here, else of its data set."""
+    """Return the input format of a program, from its network if that is here, else from its data set."""
     if config.reference and (path := Path(config.reference) / CHECKPOINT).is_file():
         inputs = read_checkpoint(path).inputs
         if inputs is not None and inputs.data == config.data.name:

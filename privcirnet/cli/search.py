@@ -22,7 +22,7 @@ _WHEN = {"prepared": ", before the image", "online": ", with the image", "total"
 @script(SearchRunConfig)
 @distributed.joined
 def main(config: SearchRunConfig) -> None:
-    """Sensitivity and latency of every layer and block size, then the integer program."""
+    """Measure sensitivity and latency of every layer and block size, then solve the integer program."""
     check_replaced(asdict(config))
     started, out = time.perf_counter(), Path(config.out)
     with counting("Decoding images") as progress, distributed.first_goes_first():
@@ -31,30 +31,30 @@ def main(config: SearchRunConfig) -> None:
     if distributed.rank() > 0:
         return
     search.write(stored, out)
-    found = stored.result
+    result = stored.result
     files = {"plan": str(out / "plan.json"), "profile": str(out / PROFILE)}
     seconds = {"seconds": time.perf_counter() - started, "config": asdict(config)}
-    write_json(out / "summary.json", {**search.summary(found), **files, **seconds})
-    show("search: block sizes", _in_words(found, config) | {"saved": files["plan"], "look at": out / "pareto.png"})
+    write_json(out / "summary.json", {**search.summary(result), **files, **seconds})
+    show("search: block sizes", _in_words(result, config) | {"saved": files["plan"], "look at": out / "pareto.png"})
 
 
-def _in_words(found: search.SearchResult, config: SearchRunConfig) -> dict[str, object]:
-    solution, measured = found.solution, found.measured
-    counted = found.profile.counted
-    predicted, budget = in_words(solution.latency, counted), in_words(found.budget, counted)
+def _in_words(result: search.SearchResult, config: SearchRunConfig) -> dict[str, object]:
+    solution, measured = result.solution, result.measured
+    counted = result.profile.counted
+    predicted, budget = in_words(solution.latency, counted), in_words(result.budget, counted)
     steady = {None: "", True: "; more would not change the plan", False: "; the plan still changed at the end"}
     return {
-        **found.block_sizes,
-        **found.activations,
+        **result.block_sizes,
+        **result.activations,
         "predicted": f"{predicted} of a budget of {budget}{_WHEN[config.objective]}",
         "sensitivity": f"{solution.sensitivity:.4g} ({solution.status}, gap {solution.gap:g})",
         "uniform": ", ".join(
-            f"b = {b}: {in_words(p.latency, counted)}, {p.sensitivity:.4g}" for b, p in found.uniform.items()
+            f"b = {b}: {in_words(p.latency, counted)}, {p.sensitivity:.4g}" for b, p in result.uniform.items()
         ),
-        **found.ranking(),
-        **(_ckks(found.ckks) if found.ckks else {}),
+        **result.ranking(),
+        **(_ckks(result.ckks) if result.ckks else {}),
         "measured": f"{', '.join(config.kinds)}, {measured.samples} images{steady[measured.stable]}",
-        "sweep": f"{len(found.front)} plans in {Path(config.out) / 'plans'}",
+        "sweep": f"{len(result.front)} plans in {Path(config.out) / 'plans'}",
     }
 
 

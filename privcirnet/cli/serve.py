@@ -23,7 +23,7 @@ from privcirnet.service.programs import Catalogue
 from privcirnet.service.server import Reloaded, Service
 
 _ONLY = "default"
-"""What the program is called where there is only one."""
+"""Name of the program where there is only one."""
 
 _EVERYWHERE = ("0.0.0.0", "::")
 """Hosts that stand for all addresses of this machine: a client needs its name."""
@@ -67,7 +67,7 @@ def main(config: ServeConfig) -> None:
 
 
 def _encoded(config: ServeConfig, folders: ProgramFolders) -> Catalogue:
-    """What is offered, encoded and rehearsed."""
+    """Return the programs on offer, encoded and rehearsed."""
     with progress_bar("Encoding weights", 0) as advance:
         catalogue = folders.load(advance=advance)
     check_room(catalogue, config.keys)
@@ -80,7 +80,7 @@ def _encoded(config: ServeConfig, folders: ProgramFolders) -> Catalogue:
 
 
 def _tls(config: ServeConfig) -> tuple[Path | None, str]:
-    """The folder of certificates, and what a client must be told of them."""
+    """Return the folder of certificates, and the client's setting for them."""
     if config.tls != "trial":
         return (Path(config.tls), " tls=DIR") if config.tls else (None, "")
     names = dict.fromkeys([config.host, "localhost", "127.0.0.1", socket.gethostname()])
@@ -89,13 +89,13 @@ def _tls(config: ServeConfig) -> tuple[Path | None, str]:
 
 
 def reached(address: tuple[str, int]) -> str:
-    """Return the address by which a client reaches a server that listens at one: by name, where it listens at all."""
+    """Return a client's address of a server that listens at one: by name, where it listens at all addresses."""
     host, port = address
     return show_address((socket.gethostname() if host in _EVERYWHERE else host, port))
 
 
 def _describe(config: ServeConfig, catalogue: Catalogue, service: Service, commands: str, more: dict[str, str]) -> None:
-    """Say what is served, to whom, and what it takes."""
+    """Show the programs served, their clients and their cost."""
     address, facts = show_address(service.address), {offer.name: in_words(offer) for offer in catalogue.offers}
     secured = "TLS 1.3" if config.tls else "plain, on loopback"
     trial = f", certificates for {TRIAL_DAYS} days" if config.tls == "trial" else ""
@@ -122,4 +122,4 @@ def _run(service: Service, log: Log) -> None:
 
 
 _write = partial(console.print, markup=False, soft_wrap=True)
-"""Print one line; markup in what a client sent stays text."""
+"""Function that prints a line; markup in a client's text stays text."""

@@ -41,7 +41,7 @@ _OPTIONS = {
     *("-sc", "--shell-completion", "-cp", "--config-path", "-cn", "--config-name", "-i", "--info"),
     *("-m", "--multirun", "--experimental-rerun", *_FOLDER),
 }
-"""All options that Hydra knows."""
+"""All options of Hydra."""
 OmegaConf.register_new_resolver("if", lambda this, then, other: then if this else other, replace=True)
 
 
@@ -52,11 +52,11 @@ def script(schema: type, name: str = "") -> Callable[[Callable[[Any], None]], Ca
     A :class:`RuleError` is printed as one line and ends the program with status 2; anything else is a bug and keeps its
     traceback. The program keeps the memory that it frees (:mod:`runs.allocator`).
 
-    Hydra's own runner composes the settings twice. It runs only for what it alone does: options, such as --multirun,
-    and settings of its own. --help is ours: it says what each setting means.
+    Hydra's own runner composes the settings twice. It runs only for its own features: options, such as --multirun,
+    and settings of its own. --help is ours: it gives the meaning of each setting.
 
     Args:
-        name: of the command; empty for that of main's file.
+        name: name of the command; empty for that of main's file.
 
     Returns:
         The decorator.
@@ -66,8 +66,8 @@ def script(schema: type, name: str = "") -> Callable[[Callable[[Any], None]], Ca
         file = Path(inspect.getfile(inspect.unwrap(main)))
         command = name or file.stem
         _tell(command, schema)
-        if (own := file.with_name(f"{command}.yaml")).is_file():
-            ConfigStore.instance().store(name=command, node=OmegaConf.load(own))
+        if (yaml_file := file.with_name(f"{command}.yaml")).is_file():
+            ConfigStore.instance().store(name=command, node=OmegaConf.load(yaml_file))
         compose = functools.partial(composed, command, schema)
 
         @functools.wraps(main)
@@ -101,7 +101,7 @@ def script(schema: type, name: str = "") -> Callable[[Callable[[Any], None]], Ca
 
 
 def _tell(command: str, schema: type) -> None:
-    """Let Hydra know a command's schema. Overrides may change what its frozen dataclasses say."""
+    """Register a command's schema with Hydra. Overrides may change the values of its frozen dataclasses."""
     node = OmegaConf.structured(schema)
     _thaw(node)
     ConfigStore.instance().store(name=f"{command}_schema", node=node)
@@ -115,25 +115,25 @@ def _thaw(node: DictConfig) -> None:
 
 
 def _check_options(name: str, arguments: list[str]) -> None:
-    """Raise where a setting was written as an option, as other programs have them."""
+    """Raise where a setting was written as an option, as in other programs."""
     for argument, after in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         option, _, value = argument.partition("=")
         if not option.startswith("-") or option in _OPTIONS:
             continue
         with _opened():
-            known = _keys(OmegaConf.to_container(hydra.compose(name)))
-            close = nearest(option.strip("-").replace("-", "_"), known, cutoff=0.7)
-        apart = after if not value and "=" not in after and not after.startswith("-") else ""
-        got = f"{argument} {apart}".rstrip()
-        remedy = f"did you mean {close}={value or apart or '...'}?" if close else "--help lists the settings"
+            settings = _keys(OmegaConf.to_container(hydra.compose(name)))
+            close = nearest(option.strip("-").replace("-", "_"), settings, cutoff=0.7)
+        next_value = after if not value and "=" not in after and not after.startswith("-") else ""
+        got = f"{argument} {next_value}".rstrip()
+        remedy = f"did you mean {close}={value or next_value or '...'}?" if close else "--help lists the settings"
         raise RuleError("settings must be given as name=value", got=got, remedy=remedy)
 
 
 def composed(name: str, schema: type, overrides: list[str]) -> Any:
-    """Return the settings that a command has under overrides, as an instance of their schema.
+    """Return the settings of a command under overrides, as an instance of their schema.
 
     Args:
-        overrides: "setting=value" each.
+        overrides: overrides, "setting=value" each.
 
     Raises:
         RuleError: a setting does not exist or has the wrong type; with the nearest that exists. Or its value
@@ -151,14 +151,14 @@ def composed(name: str, schema: type, overrides: list[str]) -> Any:
 
 
 def quoted(schema: type, arguments: list[str], sweep: bool = False) -> list[str]:
-    """Return arguments in which strings are as they were typed, whatever Hydra's grammar would make of them.
+    """Return arguments whose strings Hydra's grammar reads as they were typed.
 
     A setting may be named by its last part where only one ends so: ``epochs=1`` for ``recipe.epochs=1``. Paths may have
     ``=``, ``#``, commas, brackets, quotes and any letters, and look like numbers; ``~`` is expanded. What the grammar
     takes for a string stays as it is, so quotes, escapes and ``${...}`` mean what they mean to Hydra.
 
     Args:
-        arguments: "setting=value" each, and options, which stay.
+        arguments: arguments, "setting=value" each, and options, which stay.
         sweep: whether values with commas may stand for several.
     """
     node, parser = OmegaConf.structured(schema), OverridesParser.create()
@@ -175,8 +175,8 @@ def quoted(schema: type, arguments: list[str], sweep: bool = False) -> list[str]
             return f"{setting}={value}"
         value = os.path.expanduser(value) if value.startswith("~") else value
         with suppress(HydraException):
-            known = parser.parse_override(f"{setting}={value}")
-            if (known.is_sweep_override() and sweep) or isinstance(known.value(), str) or not text:
+            override = parser.parse_override(f"{setting}={value}")
+            if (override.is_sweep_override() and sweep) or isinstance(override.value(), str) or not text:
                 return f"{setting}={value}"
         return f"{setting}={_items_quoted(value) if isinstance(kind, ListConfig) else _in_quotes(value)}"
 
@@ -185,14 +185,14 @@ def quoted(schema: type, arguments: list[str], sweep: bool = False) -> list[str]
 
 def _first_of_each(schema: type, overrides: list[str]) -> list[str]:
     """Return overrides with the first value of those that stand for several, without those of patterns (glob)."""
-    parser, found = OverridesParser.create(), list[str]()
-    for given in quoted(schema, overrides, sweep=True):
-        override = parser.parse_override(given)
+    parser, singles = OverridesParser.create(), list[str]()
+    for argument in quoted(schema, overrides, sweep=True):
+        override = parser.parse_override(argument)
         if not override.is_sweep_override():
-            found.append(given)
+            singles.append(argument)
         elif not isinstance(override.value(), Glob):
-            found.append(f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}")
-    return found
+            singles.append(f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}")
+    return singles
 
 
 def _whole(setting: str, names: list[str]) -> str:
@@ -219,7 +219,7 @@ def _items_quoted(value: str) -> str:
 
 
 def _node(config: Any, setting: str) -> Any:
-    """The node of a setting, with dots between names; None if there is none."""
+    """Return the node of a setting, with dots between names; None if there is none."""
     for name in setting.split("."):
         config = config._get_node(name, validate_access=False) if isinstance(config, DictConfig) else None
     return config
@@ -242,58 +242,58 @@ def _refused(got: str, hint: str) -> RuleError:
 
 
 def _unknown(config: DictConfig, prefix: str = "") -> Iterator[str]:
-    """The settings that no field of a dataclass stands for; dictionaries may have any."""
+    """Yield the settings without a field of a dataclass; dictionaries may have any."""
     kind = OmegaConf.get_type(config)
-    known = {field.name for field in fields(kind)} if is_dataclass(kind) else set(config)
+    names = {field.name for field in fields(kind)} if is_dataclass(kind) else set(config)
     for name in map(str, config):
-        if name not in known:
+        if name not in names:
             yield f"{prefix}{name}"
         elif isinstance(part := config._get_node(name), DictConfig) and not part._is_missing() and not part._is_none():
             yield from _unknown(part, f"{prefix}{name}.")
 
 
 def _explained(error: Exception, command: str, overrides: list[str]) -> RuleError:
-    """Return in our words what Hydra refuses: what was wrong with the settings, and what was meant if that is known."""
-    said, cause = str(error).splitlines()[0].rstrip("."), str(error.__cause__ or "").partition("\n")[0]
+    """Return Hydra's error in our words: the fault of the settings, and the likely meaning if there is one."""
+    message, cause = str(error).splitlines()[0].rstrip("."), str(error.__cause__ or "").partition("\n")[0]
     options = str(error).partition("Available options in '")[2].partition("Config search path")[0]
     if options:
-        return _refused(*_without_option(said, options))
-    named = re.search("'([^' ]+)'", said)
-    if refused := _of_a_value(error, said, cause) or _of_a_group(said, command, overrides):
+        return _refused(*_without_option(message, options))
+    named = re.search("'([^' ]+)'", message)
+    if refused := _of_a_value(error, message, cause) or _of_a_group(message, command, overrides):
         return _refused(*refused)
-    return _of_a_name(named[1].lstrip("+"), error, command, overrides) if named else _refused(said, "")
+    return _of_a_name(named[1].lstrip("+"), error, command, overrides) if named else _refused(message, "")
 
 
-def _of_a_value(error: Exception, said: str, cause: str) -> tuple[str, str] | None:
-    """Return which value Hydra refuses, and a hint; None if it refuses something else."""
-    if said.startswith("Error merging override ") and cause:
+def _of_a_value(error: Exception, message: str, cause: str) -> tuple[str, str] | None:
+    """Return the value that Hydra refuses, and a hint; None if it refuses something else."""
+    if message.startswith("Error merging override ") and cause:
         kind = next((word for name, word in _KINDS.items() if f"converted to {name}" in cause), "a value of that type")
-        return said.removeprefix("Error merging override "), f"give {kind}"
-    if unset := re.match("Interpolation key '(.*)' not found", said):
+        return message.removeprefix("Error merging override "), f"give {kind}"
+    if unset := re.match("Interpolation key '(.*)' not found", message):
         return f"${{{unset[1]}}}", "the name in braces must be a setting's"
     if isinstance(error, OverrideParseException) and "=" in str(error.override):
         return str(error.override), "put it into quotes that the shell leaves: \"name='a=b'\""
-    if said.startswith("Ambiguous value for argument"):
-        return said.partition("'")[2].rstrip("'"), "give one value, or -m to run it with each"
+    if message.startswith("Ambiguous value for argument"):
+        return message.partition("'")[2].rstrip("'"), "give one value, or -m to run it with each"
     return None
 
 
-def _of_a_group(said: str, command: str, overrides: list[str]) -> tuple[str, str] | None:
-    """Return which group was given something else than a name, and a hint; None if none was."""
-    if not said.startswith("Config group override must be"):
+def _of_a_group(message: str, command: str, overrides: list[str]) -> tuple[str, str] | None:
+    """Return the group that has a value other than a name, and a hint; None if there is none."""
+    if not message.startswith("Config group override must be"):
         return None
-    known = _groups(hydra.compose(command, return_hydra_config=True))
-    got = next((o for o in overrides if re.split("[@=]", o)[0].lstrip("+") in known), said)
+    groups = _groups(hydra.compose(command, return_hydra_config=True))
+    got = next((o for o in overrides if re.split("[@=]", o)[0].lstrip("+") in groups), message)
     return got, "a group is chosen by a name: group=option"
 
 
 def _of_a_name(setting: str, error: Exception, command: str, overrides: list[str]) -> RuleError:
-    """Return what to say of a setting that does not exist, or that exists already."""
+    """Return the error for a setting that does not exist, or that exists already."""
     if "An item is already at" in str(error):
         return _refused(f"+{setting}", "leave the plus out: it is there already")
     if "reference_type=Dict" in str(error.__cause__):
-        given = next((o for o in overrides if o.split("=")[0] == setting), f"{setting}=...")
-        return _refused(setting, f"what is not there yet takes a plus: +{given}")
+        override = next((o for o in overrides if o.split("=")[0] == setting), f"{setting}=...")
+        return _refused(setting, f"what is not there yet takes a plus: +{override}")
     if setting.partition(".")[0] == "leveled":
         return _refused(setting, LEVELED)
     if elsewhere := _of_another_stage(command, setting):
@@ -308,24 +308,24 @@ _STAGES = "train", "search", "export"
 """Commands whose results others take up, in their order."""
 _TAKEN = {"search": ("init", "network"), "export": ("init", "network"), "infer": ("program", "program")}
 _TAKEN |= {"serve": ("program", "program")}
-"""Command -> the setting that names what it takes from a stage before, and what that is."""
+"""Commands with the setting that names their input from an earlier stage, and the kind of that input."""
 
 
-def _without_option(said: str, listed: str) -> tuple[str, str]:
-    """Return which option a group does not have, and what was meant.
+def _without_option(message: str, listed: str) -> tuple[str, str]:
+    """Return the option that a group does not have, and the likely meaning.
 
     Args:
         listed: Hydra's lines with the group and its options.
     """
     group, *options = (line.strip("\t':") for line in listed.split("\n") if line.strip("\t':"))
-    name = said.rpartition("/")[2].rstrip("'")
+    name = message.rpartition("/")[2].rstrip("'")
     close = [f"{group}={option}" for option in difflib.get_close_matches(name, options, n=1, cutoff=0.7)]
     close += [f"model.name={name} of timm or torchvision"] if group == "model" else []
     return f"{group}={name}", f"did you mean {' or '.join(close)}" if close else f"use one of {', '.join(options)}"
 
 
 def _of_another_stage(command: str, setting: str) -> RuleError | None:
-    """Return what to say of a setting, or a group, that a command lacks and another stage has; None if none has it."""
+    """Return the error for a setting, or a group, that only another stage has; None if none has it."""
     if command not in (*_STAGES, *_TAKEN) or _has(SCHEMAS[command], setting):
         return None
     owners = [stage for stage in _STAGES if _has(SCHEMAS[stage], setting)]
@@ -335,9 +335,9 @@ def _of_another_stage(command: str, setting: str) -> RuleError | None:
     if command in _STAGES and _STAGES.index(command) < _STAGES.index(owners[0]):
         return RuleError(f"{command}.py has only its own settings", got=setting, remedy=f"give it to {where}")
     by, what = _TAKEN[command]
-    taken = hydra.compose(command)[by]
+    source = hydra.compose(command)[by]
     remedy = f"give it to {where}, or another {what} by {by}="
-    return RuleError(f"{command}.py takes the {what} from {taken}", got=setting, remedy=remedy)
+    return RuleError(f"{command}.py takes the {what} from {source}", got=setting, remedy=remedy)
 
 
 def _has(schema: type, setting: str) -> bool:
@@ -348,19 +348,19 @@ def _has(schema: type, setting: str) -> bool:
 
 
 def explained(name: str, schema: type, overrides: list[str]) -> str:
-    """Return the text of a command's --help: what it does, and all settings as they are under overrides.
+    """Return the text of a command's --help: its description, and all settings under overrides.
 
     Args:
-        overrides: "setting=value" each.
+        overrides: overrides, "setting=value" each.
     """
     composed(name, schema, overrides)
     overrides = quoted(schema, overrides)
     with _opened():
-        found = hydra.compose(name, overrides=overrides, return_hydra_config=True)
+        config = hydra.compose(name, overrides=overrides, return_hydra_config=True)
         settings: Any = OmegaConf.to_container(hydra.compose(name, overrides=overrides))
-    header = as_started(found.hydra.help.header)
+    header = as_started(config.hydra.help.header)
     width = min(max(shutil.get_terminal_size().columns, 60), 120)
-    groups = {group: _stems(group) for group in _groups(found)}
+    groups = {group: _stems(group) for group in _groups(config)}
     kinds = "settings name=value" + (", whole groups of them group=option" if groups else "")
     return f"{header}\nGive {kinds}:\n\n{explain.listing(schema, settings, groups, width)}"
 
@@ -375,17 +375,17 @@ def again(name: str, schema: type) -> Any:
 
 
 def _overrides() -> list[str]:
-    """The settings in the command line, without Hydra's options."""
+    """Return the settings in the command line, without Hydra's options."""
     return [argument for argument in sys.argv[1:] if "=" in argument and not argument.startswith("-")]
 
 
 def offers(name: str, schema: type) -> list[str]:
-    """Return what can be set in a command line: "setting=" each, and "group=option"."""
+    """Return the possible words of a command line: "setting=" each, and "group=option"."""
     _tell(name, schema)
     with _opened():
-        found = hydra.compose(name, return_hydra_config=True)
-    options = [f"{group}={stem}" for group in _groups(found) for stem in _stems(group)]
-    keys = [key for key in _keys(OmegaConf.to_container(found)) if not key.startswith("hydra.")]
+        config = hydra.compose(name, return_hydra_config=True)
+    options = [f"{group}={stem}" for group in _groups(config) for stem in _stems(group)]
+    keys = [key for key in _keys(OmegaConf.to_container(config)) if not key.startswith("hydra.")]
     return [*(f"{key}=" for key in keys), *options]
 
 
@@ -398,7 +398,7 @@ def _stems(group: str) -> list[str]:
 
 
 def _opened() -> AbstractContextManager[object]:
-    """Let Hydra read configs/; inside of a command it does already."""
+    """Initialize Hydra for configs/; inside of a command it is initialized already."""
     running = GlobalHydra.instance().is_initialized()
     return nullcontext() if running else hydra.initialize_config_dir(str(CONFIGS), version_base=_HYDRA)
 

@@ -18,7 +18,7 @@ from privcirnet.train.architectures import maker_of
 @script(TrainConfig)
 @distributed.joined
 def main(config: TrainConfig) -> None:
-    """Run one stage: start from what the stage before left, train, save."""
+    """Run one stage: start from the result of the stage before, train, save."""
     started = time.perf_counter()
     if not config.evaluate:
         maker_of(config.model.name)  # a typo is said before a run that is complete
@@ -32,8 +32,8 @@ def main(config: TrainConfig) -> None:
     if distributed.rank() > 0:
         return
     path = train.write(trained, time.perf_counter() - started)
-    shown = f"{trained.top1:.2f} % of {trained.test_images} held-out images (was {trained.top1_before:.2f} %)"
-    facts = {"top-1": shown, "parameters": f"{trained.parameters:,}", "saved": path}
+    top1 = f"{trained.top1:.2f} % of {trained.test_images} held-out images (was {trained.top1_before:.2f} %)"
+    facts = {"top-1": top1, "parameters": f"{trained.parameters:,}", "saved": path}
     show(trained.title, facts | ({"precision": "bfloat16"} if trained.mixed else {}))
 
 

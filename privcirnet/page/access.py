@@ -1,4 +1,4 @@
-"""Who may drive the page: whoever was shown its address, from that page alone.
+"""Access to the page: for those who were shown its address, from that page alone.
 
 Any website that is open in the same browser can send requests to loopback. Five things keep it out: a random token in
 the address, which no other page can read; the Host that a browser says it calls, which a foreign name that was pointed
@@ -40,10 +40,10 @@ def new_token() -> str:
 
 
 class Guard:
-    """Lets through what comes from the page itself, and adds the security headers to every answer.
+    """A guard that passes only the page's own requests, and adds the security headers to every answer.
 
     Args:
-        app: behind it.
+        app: application behind it.
         token: first part of every path.
     """
 
@@ -56,8 +56,8 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
-                message["headers"] = [*message.get("headers", []), *own]
+                security = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
+                message["headers"] = [*message.get("headers", []), *security]
             await send(message)
 
         if scope["type"] == "websocket":
@@ -90,5 +90,5 @@ def refused(status: int, error: RuleError) -> JSONResponse:
     return JSONResponse(plain(error), status)
 
 
-def _all_equal(values: Iterable[str], wanted: str) -> bool:
-    return all(value == wanted for value in values)
+def _all_equal(values: Iterable[str], expected: str) -> bool:
+    return all(value == expected for value in values)

@@ -1,4 +1,4 @@
-"""The page's few addresses: its files, what it says at its start, test images, and the image to classify."""
+"""The page's few addresses: its files, its initial facts, test images, and the image to classify."""
 
 import asyncio
 import threading
@@ -27,7 +27,7 @@ from privcirnet.runs.pictures import preparation_for
 _LONGEST_ROUND = 60.0
 """Seconds that an image waits for the last round of one that was stopped."""
 _PATIENCE = 1.0
-"""Seconds that an image waits for the one that runs to end, or to be stopped: the two come on different connections."""
+"""Seconds that an image waits for the running one to end or stop: the two come on different connections."""
 _FILES = {
     "": ("page", "static/page.html", "text/html"),
     "page.css": ("page", "static/page.css", "text/css"),
@@ -36,11 +36,11 @@ _FILES = {
     "icon.svg": ("page", "static/icon.svg", "image/svg+xml"),
     "base.css": ("report", "base.css", "text/css"),
 }
-"""Last part of the path -> (package, file, media type); the report's colours and type are the page's."""
+"""Files (package, file, media type) by last part of the path; the report's colours and type are the page's."""
 
 Prepare = Callable[[], Prepared]
 Events = asyncio.Queue[Event | None]
-"""Of one inference; None after the last one."""
+"""Events of one inference; None after the last one."""
 
 
 class Page:
@@ -72,7 +72,7 @@ class Page:
         return Guard(Starlette(routes=routes), token, port)
 
     def close(self) -> None:
-        """Stop what runs, wait for its round, and end the connection."""
+        """Stop the running inference, wait for its round, and end the connection."""
         self._stop.set()
         if self._busy.acquire(timeout=5.0):
             self._classifier.close()
@@ -132,7 +132,7 @@ class Page:
         return StreamingResponse(_told(first, events, stop), media_type="text/event-stream")
 
     async def _has_room(self) -> bool:
-        """Take the turn of the inference that runs if it ends soon, or when the last round of a stopped one is done."""
+        """Take the turn of the running inference if it ends soon, or when the last round of a stopped one is done."""
         if await run_in_threadpool(self._busy.acquire, timeout=_PATIENCE):
             return True
         return self._stop.is_set() and await run_in_threadpool(self._busy.acquire, timeout=_LONGEST_ROUND)

@@ -1,4 +1,4 @@
-"""Connections that must say what they want in time: silent ones would keep the page's own browser out.
+"""Connections with a deadline for requests: silent ones would keep the page's own browser out.
 
 uvicorn ends a connection that is idle after an answer. It waits for ever for one that has sent nothing yet, or half a
 request, and counts all of them.
@@ -11,7 +11,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 SECONDS: dict[Any, float] = {h11.IDLE: 5.0, h11.SEND_BODY: 120.0}
-"""For what a request begins with, and for an image, which may come through a tunnel."""
+"""Seconds for the start of a request, and for an image, which may come through a tunnel."""
 
 
 class TimeoutProtocol(H11Protocol):
@@ -21,7 +21,7 @@ class TimeoutProtocol(H11Protocol):
     _deadline: TimerHandle | None = None
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Begin to wait for a request."""
+        """Start to wait for a request."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self._wait_for(self.conn.their_state)
 
@@ -31,12 +31,12 @@ class TimeoutProtocol(H11Protocol):
         self._wait_for(self.conn.their_state)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
+        """Stop waiting."""
         self._wait_for(None)
         super().connection_lost(exc)
 
     def _wait_for(self, state: Any) -> None:
-        """Set the deadline of what the client is to send next, once."""
+        """Set the deadline of the client's next part, once."""
         if state is self._awaited:
             return
         if self._deadline is not None:

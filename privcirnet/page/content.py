@@ -1,4 +1,4 @@
-"""What the page offers for a program: how a picture becomes its pixels, test images, classes."""
+"""The page's offers for a program: the preparation of pictures, test images, classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class TestImages:
 
     Attributes:
         pixels: integers (N, C, H, W).
-        labels: of each.
+        labels: label of each image.
     """
 
     __test__ = False  # of pytest
@@ -28,13 +28,13 @@ class TestImages:
 
 @dataclass(frozen=True)
 class Content:
-    """What the page knows besides the server's greeting.
+    """The page's facts besides the server's greeting.
 
     Attributes:
-        place: where the server is, in words.
+        place: place of the server, in words.
         encrypted: whether ciphertexts hide anything; a rehearsal's do not.
         classes: names by label; empty where nobody knows them.
-        tests: some test images; None where there are none.
+        tests: test images; None where there are none.
         levels: largest pixel of the data set; 0 where nobody knows.
     """
 
@@ -55,7 +55,7 @@ class Content:
         check_data(subject, None if self.tests is None else self.tests.pixels.shape[1:], self.classes, self.data)
 
     def facts(self) -> dict[str, Any]:
-        """What the page shows at its start, as plain data."""
+        """Return the page's initial facts, as plain data."""
         labels = [] if self.tests is None else self.tests.labels
         return {
             "data": self.data,

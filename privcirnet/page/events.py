@@ -1,4 +1,4 @@
-"""What the page is told while an image runs: server-sent events, one after the other in the answer to the image."""
+"""The page's events while an image runs: server-sent events, one after the other in the answer to the image."""
 
 import json
 from collections.abc import Mapping
@@ -8,11 +8,11 @@ from privcirnet.errors import RuleError
 
 
 class Event(NamedTuple):
-    """Something that has happened.
+    """An event of an inference.
 
     Attributes:
-        name: "connecting", "program", "image", "preparing", "rounds", "request", "reply", "answer", "refused" or
-            "error".
+        name: kind of event: "connecting", "program", "image", "preparing", "rounds", "request", "reply", "answer",
+            "refused" or "error".
     """
 
     name: str

@@ -27,7 +27,7 @@ from privcirnet.page.subject import Subject, subject_of
 from privcirnet.runs.answers import Answer, answers
 
 MOST_LOGITS = 10
-"""Logits that are shown, at most: the largest."""
+"""Most logits that are shown: the largest."""
 
 Emit = Callable[[Event], object]
 
@@ -39,7 +39,7 @@ class Remote(Protocol):
 
     @property
     def party(self) -> ServedClient:
-        """The client of its program."""
+        """The client of the server's program."""
         ...
 
     def handle(self, message: bytes) -> bytes:
@@ -60,18 +60,18 @@ class Remote(Protocol):
 
 
 Connect = Callable[[], AbstractContextManager[Remote]]
-"""Opens a connection, which ends with the block."""
+"""Function that opens a connection, which ends with the block."""
 
 
 class Stopped(Exception):
-    """The person who watches has left, or wants no answer any more."""
+    """A stop of an inference: the person who watches has left, or wants no answer any more."""
 
 
 class Classifier:
-    """The client's side for one image after the other; its methods are called by one thread at a time.
+    """The client's side for images in sequence; its methods are called by one thread at a time.
 
     Args:
-        prepare: inferences to keep prepared.
+        prepare: number of inferences to keep prepared.
     """
 
     def __init__(self, connect: Connect, content: Content, prepare: int = 0) -> None:
@@ -97,14 +97,14 @@ class Classifier:
         return remote, time.perf_counter() - started
 
     def stock(self) -> dict[str, Any]:
-        """What is prepared, as plain data; it may be asked for at any time, by any thread."""
+        """Return the stock of prepared inferences, as plain data, at any time and in any thread."""
         idle = self._idle
-        found = {"prepared": idle.stock, "stopped": idle.stopped} if idle else {"prepared": 0, "stopped": ""}
-        return {**found, "wanted": self._prepare}
+        stock = {"prepared": idle.stock, "stopped": idle.stopped} if idle else {"prepared": 0, "stopped": ""}
+        return {**stock, "wanted": self._prepare}
 
     @property
     def subject(self) -> Subject:
-        """The server's program, as its greeting described it; the connection is opened if it is not."""
+        """The server's program from its greeting; the connection is opened if it is not."""
         return subject_of(self.connected()[0].party.known, self._content.levels)
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class Classifier:
         """Have the server classify an image, and emit every event. Nothing is raised: an error is the last event.
 
         Args:
-            stop: ends the inference before its next round when it is set.
+            stop: event that ends the inference before its next round when it is set.
         """
         try:
             self._classify(image, emit, stop)
@@ -132,19 +132,19 @@ class Classifier:
         self.close()
 
     def _classify(self, image: Values, emit: Emit, stop: threading.Event) -> None:
-        kept = self._remote is not None
+        was_connected = self._remote is not None
         watched = self._watched(emit, stop)
         try:
             answer = self._first(watched, image)
         except RuleError:
-            if not kept or watched.replies:
+            if not was_connected or watched.replies:
                 raise
             self.close()  # the server had hung up on a client that was silent since the last image
             answer = self._first(self._watched(emit, stop), image)
         emit(Event("refused" if answer.refused else "answer", self._outcome(answer)))
 
     def _first(self, watched: "ObservedConnection", image: Values) -> Answer:
-        """The result of an image, for which the preparation under way pauses; the wait for that is counted."""
+        """Return the result of an image, for which the preparation under way pauses; the wait for it is counted."""
         started = time.perf_counter()
         with self._idle.image() if self._idle else nullcontext():
             waited = time.perf_counter() - started
@@ -159,13 +159,13 @@ class Classifier:
         return ObservedConnection(remote, self.subject, emit, stop)
 
     def _outcome(self, answer: Answer) -> dict[str, Any]:
-        """What the image took, and its logits; of a refused result, which is not shown, the reason.
+        """Return the image's cost and its logits, or the reason for a refused result, which is not shown.
 
         The connection stays, and nothing is asked again: the server must not notice (SECURITY.md).
         """
-        found = plain(answer.refused) if answer.refused else self._logits(answer)
+        result = plain(answer.refused) if answer.refused else self._logits(answer)
         return {
-            **found,
+            **result,
             "seconds": answer.seconds,
             "bytes_up": sum(traffic.up for traffic in answer.traffic),
             "bytes_down": sum(traffic.down for traffic in answer.traffic),
@@ -175,17 +175,17 @@ class Classifier:
         }
 
     def _online(self, answer: Answer) -> dict[str, Any] | None:
-        """What the online phase took of an image that was prepared when it came; None of any other."""
+        """Return the cost of the online phase of an image that was prepared when it came; None for any other."""
         if answer.preparation is None or answer.online is None:
             return None
         traffic, seconds = answer.online
-        up, down = sum(each.up for each in traffic), sum(each.down for each in traffic)
+        up, down = sum(message.up for message in traffic), sum(message.down for message in traffic)
         return {"seconds": seconds, "bytes_up": up, "bytes_down": down, "rounds": len(traffic)}
 
     def _logits(self, answer: Answer) -> dict[str, Any]:
         values = answer.logits.astype(np.float64) * 2.0**self.subject.log_step
-        most = 1 if self.subject.program and self.subject.program.answer == "top1" else MOST_LOGITS
-        largest = np.argsort(-values, kind="stable")[:most]
+        count = 1 if self.subject.program and self.subject.program.answer == "top1" else MOST_LOGITS
+        largest = np.argsort(-values, kind="stable")[:count]
         return {
             "logits": [{"name": self._content.name(int(i)), "value": float(values[i])} for i in largest],
             "classes": len(values),
@@ -193,11 +193,11 @@ class Classifier:
 
 
 class ObservedConnection:
-    """A connection whose messages are told as they go by, during one image.
+    """A connection that reports its messages, during one image.
 
     Args:
-        emit: called with every event.
-        stop: ends the inference before its next round when it is set.
+        emit: function called with every event.
+        stop: event that ends the inference before its next round when it is set.
     """
 
     def __init__(self, remote: Remote, subject: Subject, emit: Emit, stop: threading.Event) -> None:
@@ -215,7 +215,7 @@ class ObservedConnection:
         return next(answers(self._remote.party, self, [image]))
 
     def handle(self, message: bytes) -> bytes:
-        """Return the server's reply, and tell of both messages.
+        """Return the server's reply, and report both messages.
 
         Raises:
             RuleError: the server refused, or is gone.
@@ -241,18 +241,18 @@ class ObservedConnection:
         return reply
 
     def _tell(self, message: bytes) -> None:
-        """Tell of a request; with prepared work it has no ciphertexts, and its bytes are drawn as they are."""
+        """Report a request; with prepared work it has no ciphertexts, and its bytes are drawn as they are."""
         if wire.begins(message) == wire.ONLINE:
             self._prepared = True
             self._tell_rounds()
         parts, picture = wire.unframe(message, wire.position_of(message)), None
         if parts:
-            shown, bits = (parts[-1], (8,)) if self._prepared else (parts[0], self._subject.bits)
-            picture = for_canvas(ciphertext_picture(shown, bits))
+            ciphertext, bits = (parts[-1], (8,)) if self._prepared else (parts[0], self._subject.bits)
+            picture = for_canvas(ciphertext_picture(ciphertext, bits))
         count = 0 if self._prepared else len(parts)
         facts = {"round": self.replies, "bytes": len(message), "ciphertexts": count, "picture": picture}
         self._emit(Event("request", facts))
 
     def _tell_rounds(self) -> None:
-        found = self._subject.rounds()
-        self._emit(Event("rounds", {"rounds": found, "prepared": self._prepared}))
+        rounds = self._subject.rounds()
+        self._emit(Event("rounds", {"rounds": rounds, "prepared": self._prepared}))

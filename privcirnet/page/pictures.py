@@ -1,4 +1,4 @@
-"""Bytes that become pictures in the page: what the server sees of an image, and test images to choose from."""
+"""Pictures of the page from bytes: the server's view of an image, and test images to choose from."""
 
 import base64
 import io
@@ -13,15 +13,15 @@ from PIL import Image
 from privcirnet.he.rlwe.wire_bytes import residue_bytes
 
 SIDE = 64
-"""Pixels of a side of a ciphertext's picture, at most."""
+"""Most pixels of a side of a ciphertext's picture."""
 
 
 def ciphertext_picture(ciphertext: bytes, bits: Sequence[int]) -> NDArray[np.uint8]:
-    """Return a ciphertext's first coefficients, their highest 8 bits: uint8 (s, s), s = 64 or what there is room for.
+    """Return the highest 8 bits of a ciphertext's first coefficients: uint8 (s, s), s = 64 or less if it is shorter.
 
     Args:
-        ciphertext: as it is sent (:mod:`he.rlwe.wire_bytes`); its first polynomial modulo the first prime is drawn.
-        bits: of each prime of the data.
+        ciphertext: bytes on the wire (:mod:`he.rlwe.wire_bytes`); its first polynomial modulo the first prime is drawn.
+        bits: bits of each prime of the data.
 
     >>> ciphertext_picture(bytes([1, 0xFF]) + bytes([0, 0x0A]) * 3, bits=[16]).tolist()
     [[255, 10], [10, 10]]
@@ -34,10 +34,10 @@ def ciphertext_picture(ciphertext: bytes, bits: Sequence[int]) -> NDArray[np.uin
 
 
 def for_canvas(pixels: NDArray[np.integer[Any]], levels: int = 255) -> dict[str, Any]:
-    """Return a picture as plain data that the page draws.
+    """Return a picture as plain data for the page.
 
     Args:
-        pixels: (H, W) or (C, H, W), C = 1 or 3, in [0, levels].
+        pixels: pixels (H, W) or (C, H, W), C = 1 or 3, in [0, levels].
     """
     planes = _bytes(pixels, levels)
     channels, height, width = planes.shape

@@ -1,4 +1,4 @@
-"""The page served on loopback, and nowhere else."""
+"""The page's server, on loopback and nowhere else."""
 
 import socket
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from privcirnet.page.content import Content
 from privcirnet.page.inference import Classifier, Connect
 
 _CONNECTIONS = 32
-"""Of browsers, at once."""
+"""Most connections of browsers at once."""
 _AT_END = 2
 """Seconds that answers may take when the page ends."""
 
@@ -23,9 +23,9 @@ def serve(connect: Connect, content: Content, port: int, announce: Callable[[str
     """Serve the page until it is interrupted.
 
     Args:
-        connect: opens a connection to the server that classifies; it is opened once before the page is there.
-        port: to listen at; 0 for any that is free.
-        announce: called with the page's address, which is secret, when it can be opened.
+        connect: function that connects to the server that classifies; called once before the page is there.
+        port: port to listen at; 0 for any that is free.
+        announce: function called with the page's address, which is secret, when it can be opened.
 
     Raises:
         RuleError: no server that classifies, a program that pictures are no input of, or the port is taken.
@@ -43,7 +43,7 @@ def serve(connect: Connect, content: Content, port: int, announce: Callable[[str
 
 
 def web_server(page: Page, listener: socket.socket) -> tuple[str, uvicorn.Server]:
-    """Return the page's address, with a new token, and what serves it there."""
+    """Return the page's address, with a new token, and its server there."""
     token, port = new_token(), listener.getsockname()[1]
     config = uvicorn.Config(
         page.app(token, port),

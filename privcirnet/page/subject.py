@@ -1,4 +1,4 @@
-"""What the page has to know of any program: pixels, logits, primes, and its rounds in words."""
+"""The page's view of any program: pixels, logits, primes, and its rounds in words."""
 
 from dataclasses import dataclass
 from typing import Any, cast
@@ -14,16 +14,16 @@ from privcirnet.runs.pictures import ImageInterface, ends_of
 
 _BITS = f"{SECURITY_BITS} bits"
 _KINDS = {"conv": "convolution", "gemm": "linear", "depthwise": "depthwise convolution", "square": "squares"}
-"""What rounds are called."""
+"""Names of rounds."""
 
 
 @dataclass(frozen=True)
 class Subject(ImageInterface):
-    """A server's program as the page sees it.
+    """The page's view of a server's program.
 
     Attributes:
-        bits: of the primes of a request.
-        program: an interactive one; None for one of CKKS, which has one round.
+        bits: bits of the primes of a request.
+        program: interactive program; None for one of CKKS, which has one round.
     """
 
     bits: tuple[int, ...]
@@ -31,7 +31,7 @@ class Subject(ImageInterface):
     program: Program | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Return what the page shows of it, as plain data."""
+        """Return the program's facts for the page, as plain data."""
         return {
             "rounds": self.rounds(),
             "shape": list(self.shape),
@@ -40,34 +40,36 @@ class Subject(ImageInterface):
         }
 
     def rounds(self) -> list[dict[str, str]]:
-        """Return what the rounds with an image are, as plain data."""
+        """Return the rounds with an image, as plain data."""
         if self.program is None:
             return [{"name": "image", "what": "all layers, by the server alone"}]
-        names, found = {node.name: name_of(node) for node in self.program.nodes}, exchanges_of(self.program)
+        names, exchanges = {node.name: name_of(node) for node in self.program.nodes}, exchanges_of(self.program)
         asking = [
             {
                 "name": ", ".join(names[node.name] for node in stage.nodes),
-                "what": ", ".join(dict.fromkeys(in_words(found[node.name].plan) for node in stage.nodes)),
+                "what": ", ".join(dict.fromkeys(in_words(exchanges[node.name].plan) for node in stage.nodes)),
             }
-            for stage in online_batches(self.program, found)
+            for stage in online_batches(self.program, exchanges)
             for _ in stage.trips
         ]
         return [{"name": "image", "what": "less the client’s random share"}, *asking]
 
 
-def subject_of(known: Known, levels: int = 0) -> Subject:
-    """Return what the page has to know of a program.
+def subject_of(description: Known, levels: int = 0) -> Subject:
+    """Return the page's view of a program.
 
     Args:
         levels: largest pixel of its data set, of which a CKKS program does not know all; 0 where nobody knows.
     """
-    words = f"{known.scheme} of {_BITS}, {known.parameters_in_words}"
-    program = cast(Program, known) if known.prepares else None
-    return Subject(**vars(ends_of(known, levels)), bits=known.request_bits, parameters=words, program=program)
+    words = f"{description.scheme} of {_BITS}, {description.parameters_in_words}"
+    program = cast(Program, description) if description.prepares else None
+    return Subject(
+        **vars(ends_of(description, levels)), bits=description.request_bits, parameters=words, program=program
+    )
 
 
 def in_words(plan: RoundPlan) -> str:
-    """Return what a round computes.
+    """Describe the computation of a round.
 
     >>> in_words(RoundPlan("conv", "nested", block_size=8))
     'convolution, b = 8'

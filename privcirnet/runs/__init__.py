@@ -1,1 +1,1 @@
-"""What the scripts do, as functions that report progress through callbacks."""
+"""The scripts' work, as functions that report progress through callbacks."""

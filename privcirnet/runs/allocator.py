@@ -12,17 +12,17 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """glibc's numbers of the options, malloc.h."""
 _LARGEST_INT = 2**31 - 1
 _THRESHOLDS = (2**30, 2**25)
-"""Sizes from which blocks are given back; versions before 2.35 refuse more than the second."""
+"""Thresholds from which blocks are returned; versions before 2.35 refuse more than the second."""
 
 
 def keep_freed_memory() -> bool:
     """Make glibc's malloc keep freed blocks of up to a gigabyte for this process.
 
     Returns:
-        Whether it was done; False where the C library is another one.
+        True if glibc took the options; False where the C library is another one.
     """
     if platform.libc_ver()[0] != "glibc":
         return False
     library = ctypes.CDLL(None)
-    kept = any(library.mallopt(_M_MMAP_THRESHOLD, size) for size in _THRESHOLDS)
-    return bool(library.mallopt(_M_TRIM_THRESHOLD, _LARGEST_INT)) and kept
+    mmap_raised = any(library.mallopt(_M_MMAP_THRESHOLD, size) for size in _THRESHOLDS)
+    return bool(library.mallopt(_M_TRIM_THRESHOLD, _LARGEST_INT)) and mmap_raised

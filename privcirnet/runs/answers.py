@@ -1,4 +1,4 @@
-"""One request after the other through either protocol, as the client sees it."""
+"""Requests through either protocol, one after the other, as the client sees them."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,13 +27,13 @@ class Answer(NamedTuple):
     """The result of one image.
 
     Attributes:
-        logits: in units of the output's step, (classes,); of CKKS real.
-        traffic: of each round from the moment the image came; of a batch, its part.
-        seconds: of all of them; of a batch, its part.
-        refused: why nobody should use the logits; None where nothing is known against them.
-        prepared: whether its preparation was done before the image came; False of programs that have none.
-        processor: processor seconds that this process took meanwhile, on all threads; of both parties if it is both.
-        preparation: of an image that came before it; its first rounds.
+        logits: logits in units of the output's step, (classes,); real for CKKS.
+        traffic: traffic of each round from the moment the image came; its part of a batch.
+        seconds: seconds of all rounds; its part of a batch.
+        refused: reason not to use the logits; None where there is none.
+        prepared: whether its preparation was done before the image came; False for programs that have none.
+        processor: processor seconds of this process meanwhile, on all threads; of both parties if it runs both.
+        preparation: preparation of an image that came before it; its first rounds.
     """
 
     logits: np.ndarray
@@ -46,24 +46,24 @@ class Answer(NamedTuple):
 
     @property
     def online(self) -> tuple[list[Traffic], float] | None:
-        """The rounds and the seconds of the online phase; None of programs that have one phase."""
+        """The rounds and the seconds of the online phase; None for programs that have one phase."""
         if self.preparation is None:
             return (self.traffic, self.seconds) if self.prepared else None
         return self.traffic[len(self.preparation.traffic) :], self.seconds - self.preparation.seconds
 
     @property
     def bytes(self) -> tuple[int, int]:
-        """Bytes up and down."""
+        """The bytes up and down."""
         return sum(t.up for t in self.traffic), sum(t.down for t in self.traffic)
 
 
 class InferenceStep(NamedTuple):
-    """How far an inference is.
+    """The progress of an inference.
 
     Attributes:
-        image: its number, from 0.
-        name: of the node whose round is done; "image" or "answer" for a round that is no node's.
-        images: that are done, with the part of this one that is.
+        image: number of the image, from 0.
+        name: name of the node whose round is done; "image" or "answer" for a round that is no node's.
+        images: number of images done, with the finished part of this one.
     """
 
     image: int
@@ -80,13 +80,13 @@ def no_progress(step: InferenceStep) -> None:
 
 
 class Persist(Protocol):
-    """Makes an attempt, and maybe another one: :meth:`service.client.ServiceClient.persist`."""
+    """A function that makes an attempt, and maybe another: :meth:`service.client.ServiceClient.persist`."""
 
     def __call__(self, attempt: Callable[[], T], /) -> T: ...
 
 
 def once(attempt: Callable[[], T], /) -> T:
-    """Return what the only attempt returns."""
+    """Return the result of the only attempt."""
     return attempt()
 
 
@@ -100,8 +100,8 @@ def answers(
     """Yield the result of each image, see :func:`requests`.
 
     Args:
-        images: integers as the data set has them, (C, H, W) each.
-        progress: called after each round with an image.
+        images: integers of the data set, (C, H, W) each.
+        progress: function called after each round with an image.
 
     Raises:
         RuleError: an image does not fit the program, or the server refuses.
@@ -118,15 +118,15 @@ def requests(
     ahead: Ahead | None = None,
     persist: Persist = once,
 ) -> Iterator[tuple[Values, list[Answer]]]:
-    """Run one request after the other. A refused result does not end it: the server must not notice.
+    """Run requests one after the other. A refused result does not end them: the server must not notice.
 
     Args:
-        images: integers as the data set has them, (C, H, W) each.
-        progress: called after each round with an image.
-        persist: makes each request, again from its beginning where the server was lost.
+        images: integers of the data set, (C, H, W) each.
+        progress: function called after each round with an image.
+        persist: function that makes each request, again from its beginning where the server was lost.
 
     Yields:
-        what was encrypted, and the answer to each image of it; a batch's cost is shared by its images.
+        the encrypted request, and the answer to each of its images, which share a batch's cost.
 
     Raises:
         RuleError: an image does not fit the program, or the server refuses.
@@ -134,8 +134,8 @@ def requests(
     done = 0
     for request, count, batch in client.known.requests(images):
         if ahead is not None and client.known.prepares:
-            told = _Steps(client, done, 1, progress, before=True)
-            persist(partial(ahead.before, client, server, len(images) - done, told))
+            steps = _Steps(client, done, 1, progress, before=True)
+            persist(partial(ahead.before, client, server, len(images) - done, steps))
         yield (
             request,
             persist(partial(_answered, client, server, request, batch, partial(_Steps, client, done, count, progress))),
@@ -146,7 +146,7 @@ def requests(
 def _answered(
     client: ServedClient, server: Handler, request: Values, batch: int, steps: Callable[[], "_Steps"]
 ) -> list[Answer]:
-    """The answer to each image of a request."""
+    """Return the answer to each image of a request."""
     step = steps()
     count, started, refused, busy = step.count, time.perf_counter(), None, time.process_time()
     try:
@@ -163,7 +163,7 @@ def _answered(
 
 @dataclass
 class _Steps:
-    """Tells of a request's rounds, or of those that prepare an image, with which it does not begin yet."""
+    """A reporter of a request's rounds, or of those that prepare an image before it begins."""
 
     client: ServedClient
     first: int
@@ -181,14 +181,14 @@ class _Steps:
         self.progress(InferenceStep(self.first + self.count - 1, name, sent, self.first + part * self.count))
 
     def _round(self) -> tuple[str, float]:
-        """What the last round was, and the part of the image that is done."""
+        """Return the name of the last round, and the finished part of the image."""
         before = self.before or self._comes_first
         name = self._names.get(self.traffic[-1].position, "numbers" if before else "image")
         part = 0.0 if self.before else min(1.0, len(self.traffic) / self._in_all)
         return f"preparation, {name}" if before else name, part
 
     def preparation(self, started: float) -> PreparedBatch | None:
-        """Return what an image's preparation took if it began when the image came."""
+        """Return an image's preparation if it began when the image came."""
         positions = [exchange.position for exchange in self.traffic]
         first = len(positions) - 1 - positions[::-1].index(wire.ONLINE)
         if wire.PREPARE not in positions[:first]:
@@ -197,7 +197,7 @@ class _Steps:
 
     @property
     def _comes_first(self) -> bool:
-        """Whether the image waits for its preparation."""
+        """Return whether the image waits for its preparation."""
         return all(exchange.position != wire.ONLINE for exchange in self.traffic)
 
     @cached_property
@@ -207,7 +207,7 @@ class _Steps:
 
     @cached_property
     def _in_all(self) -> int:
-        """Rounds of an image that begins as this one did."""
+        """Return the rounds of an image that begins like this one."""
         return (rounds_online if self.traffic[0].position == wire.ONLINE else rounds)(self._program)
 
     @property
@@ -216,6 +216,6 @@ class _Steps:
 
 
 def name_of(node: Node) -> str:
-    """Return what a node is called in reports: the name of its module, if it comes from one, otherwise its own."""
+    """Return a node's name in reports: that of its module, if it comes from one, otherwise its own."""
     name = node.module or node.name
     return f"{name}, truncated" if isinstance(node.operation, ExactTruncate) else name

@@ -1,6 +1,6 @@
-"""An audit of an inference: both parties' shares are put together and every step is checked against the interpreter.
+"""An audit of an inference: both parties' shares are added and every step is checked against the interpreter.
 
-Only a harness that runs both parties can do this. It is how the demo and the tests know that the encrypted result is
+Only a harness that runs both parties can do this. The demo and the tests use it to check that the encrypted result is
 right. Every operation's result must equal the interpreter's exactly, on the values that went in. Only a truncation may
 differ by one unit: it must be the floor or the ceiling of the exact quotient.
 """
@@ -28,8 +28,8 @@ def reconstruct(
     t = program.parameters.plain_modulus
     values: dict[str, Values] = {}
     for node in program.nodes:
-        other = server[node.name]
-        whole = client[node.name] if other is None else modular.add(client[node.name], other, t)
+        server_share = server[node.name]
+        whole = client[node.name] if server_share is None else modular.add(client[node.name], server_share, t)
         values[node.name] = modular.centered(whole, t)
     return values
 

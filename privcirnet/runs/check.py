@@ -1,6 +1,6 @@
-"""A dry run of the whole chain before anything is trained: what verbs change and refuse, what an image costs.
+"""A dry run of the whole chain before training: the verbs' changes and refusals, and an image's cost.
 
-Everything runs on copies. Costs are those of :mod:`.forecast`.
+Everything runs on copies. Costs come from :mod:`.forecast`.
 """
 
 import copy
@@ -33,31 +33,31 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a verb will not do.
+    """A refusal of a verb.
 
     Attributes:
-        error: rule, value (with the layer) and remedy.
+        error: error with rule, value (with the layer) and remedy.
     """
 
     verb: str
     error: RuleError
 
     def __str__(self) -> str:
-        """Return it as one line."""
+        """Return the refusal in one line."""
         return f"{self.verb} refuses: {self.error}"
 
 
 @dataclass(frozen=True)
 class Check:
-    """What a dry run found; printed, a table.
+    """The result of a dry run; printed, a table.
 
     Attributes:
-        changes: that ``compile`` will make on a copy, or ``polynomial_``.
-        refusals: of all verbs, one for each layer.
-        forecasts: of an encrypted image, with dense weights and with circulant ones; none if a verb refuses, other
-            than ``fit``, in whose place a loop of your own may train.
+        changes: changes that ``compile`` will make on a copy, or ``polynomial_``.
+        refusals: refusals of all verbs, one for each layer.
+        forecasts: costs of an encrypted image, with dense weights and with circulant ones; none if a verb refuses,
+            other than ``fit``, in whose place a loop of your own may train.
         profile: operation times behind the seconds.
-        verb: that makes the changes.
+        verb: verb that makes the changes.
     """
 
     changes: tuple[Replacement, ...]
@@ -103,11 +103,11 @@ def check(
     activation: str | Mapping[str, str] = "own",
     uniform: int = 4,
 ) -> Check:
-    """Return what a dry run on copies of a network finds.
+    """Do a dry run on copies of a network, and return its result.
 
     Args:
-        model: of any kind, trained or not; left as it was.
-        images: (N, C, H, W); only the first one is looked at.
+        model: network of any kind, trained or not; left as it was.
+        images: images (N, C, H, W); only the first one is used.
         uniform: block size of the circulant network, a power of two; a network that has blocks keeps them.
 
     Raises:
@@ -118,25 +118,25 @@ def check(
     check_activation(activation)
     network, image = copy.deepcopy(with_plain_weights(model)).cpu().eval(), images[:1].cpu()
     value_of_one(network, image)
-    found = list[Refusal]()
+    refusals = list[Refusal]()
     verb = "compile" if activation == "own" else "polynomial_"
-    changes = _tried(found, verb, lambda: polynomial_(network, image, activation))
-    _tried(found, "fit", lambda: check_classes(logits_of_one(network, image).shape[1]))
-    _tried(found, "search", lambda: layer_shapes(network, image))
+    changes = _tried(refusals, verb, lambda: polynomial_(network, image, activation))
+    _tried(refusals, "fit", lambda: check_classes(logits_of_one(network, image).shape[1]))
+    _tried(refusals, "search", lambda: layer_shapes(network, image))
     forecasts, largest = list[Forecast](), max(map(block_size_of, network.modules()))
     for b in (largest,) if largest > 1 else dict.fromkeys((1, uniform)):
-        made = _forecast(found, network, image, he, profile, b) if changes is not None else None
-        forecasts += [made] if made else []
-    runs = all(refusal.verb == "fit" for refusal in found)
-    return Check(changes or (), tuple(found), tuple(forecasts) if runs else (), profile, verb)
+        predicted = _forecast(refusals, network, image, he, profile, b) if changes is not None else None
+        forecasts += [predicted] if predicted else []
+    runs = all(refusal.verb == "fit" for refusal in refusals)
+    return Check(changes or (), tuple(refusals), tuple(forecasts) if runs else (), profile, verb)
 
 
 def left_to_replace(model: nn.Module, image: Tensor) -> str:
-    """Return in one line what stands between a network and its encrypted form; "" if nothing does.
+    """Describe in one line the obstacles between a network and its encrypted form; "" if there are none.
 
     Args:
-        model: before it is quantized; left as it was.
-        image: (1, C, H, W).
+        model: network before it is quantized; left as it was.
+        image: image (1, C, H, W).
     """
     network = copy.deepcopy(model).cpu().eval()
     try:
@@ -147,14 +147,14 @@ def left_to_replace(model: nn.Module, image: Tensor) -> str:
             if _runs_encrypted(model, image, "refused")
             else f"no encrypted form, not even by recipe=replace: {error}"
         )
-    left = [f"{change.path} ({change.before})" for change in changes if change.effect == TRAIN]
-    if not left:
+    remaining = [f"{change.path} ({change.before})" for change in changes if change.effect == TRAIN]
+    if not remaining:
         return ""
     replace = "train.py recipe=replace activation=aespa"
     if _runs_encrypted(model, image, "exact"):
         faster = f"polynomials are faster: {replace} before recipe=qat"
-        return f"two-party computation will run {listed(left)} as they are; {faster}"
-    return f"not encrypted as they are: {listed(left)}; {replace} is missing before recipe=qat"
+        return f"two-party computation will run {listed(remaining)} as they are; {faster}"
+    return f"not encrypted as they are: {listed(remaining)}; {replace} is missing before recipe=qat"
 
 
 def _runs_encrypted(model: nn.Module, image: Tensor, nonlinear: str) -> bool:
@@ -165,27 +165,31 @@ def _runs_encrypted(model: nn.Module, image: Tensor, nonlinear: str) -> bool:
     return True
 
 
-def _tried(found: list[Refusal], verb: str, run: Callable[[], _T]) -> _T | None:
-    """Return what a step gives; None if it refuses, which is noted unless another verb has said the same."""
+def _tried(refusals: list[Refusal], verb: str, run: Callable[[], _T]) -> _T | None:
+    """Return a step's result; None if it refuses, which is noted unless another verb has refused alike."""
     try:
         with understood(verb):
             return run()
     except RuleError as error:
-        known = {(str(refusal.error.rule), str(refusal.error.got)) for refusal in found}
-        found += [Refusal(verb, each) for each in error.each if (each.rule, str(each.got)) not in known]
+        reported = {(str(refusal.error.rule), str(refusal.error.got)) for refusal in refusals}
+        refusals += [
+            Refusal(verb, layer_error)
+            for layer_error in error.each
+            if (layer_error.rule, str(layer_error.got)) not in reported
+        ]
         return None
 
 
 def _forecast(
-    found: list[Refusal], network: nn.Module, image: Tensor, he: HEConfig, profile: Profile, b: int
+    refusals: list[Refusal], network: nn.Module, image: Tensor, he: HEConfig, profile: Profile, b: int
 ) -> Forecast | None:
-    """Return what an image takes with blocks of b wherever they fit, or with those it has; None if a verb refuses."""
+    """Return an image's cost with blocks of b wherever they fit, or with its own; None if a verb refuses."""
     blocks = copy.deepcopy(network)
     circulant = any(block_size_of(module) > 1 for module in blocks.modules())
     sizes = {} if circulant else {name: size for name, size in uniform_sizes(blocks, b).items() if size > 1}
-    if sizes and _tried(found, "circulant_", lambda: circulant_(blocks, sizes)) is None:
+    if sizes and _tried(refusals, "circulant_", lambda: circulant_(blocks, sizes)) is None:
         return None
-    fused = _tried(found, "fuse", lambda: fuse(blocks))
+    fused = _tried(refusals, "fuse", lambda: fuse(blocks))
     if fused is None:
         return None
-    return _tried(found, "compile", lambda: forecast(fused, image_of(image.shape[1:]), he, profile, b))
+    return _tried(refusals, "compile", lambda: forecast(fused, image_of(image.shape[1:]), he, profile, b))

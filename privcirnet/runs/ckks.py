@@ -1,4 +1,4 @@
-"""Networks that run on bootstrapped CKKS, both parties in this process: how near results are, what layers take."""
+"""Networks on bootstrapped CKKS, both parties in this process: precision of results, cost of layers."""
 
 import time
 from collections import Counter
@@ -28,7 +28,7 @@ from privcirnet.runs.progress import Bar
 from privcirnet.runs.server_process import ServerReport, ServerTask
 
 BEYOND = "bounds"
-"""What is wrong with an image that has a value beyond the bounds that examples told; its answer may be."""
+"""Name of the fault of an image with a value beyond the examples' bounds; its answer may be wrong."""
 _MOST_BITS = 64.0
 
 
@@ -37,8 +37,8 @@ class Ckks:
     """A CKKS program.
 
     Attributes:
-        program: None where the client is alone.
-        rehearsed: the circuit, once parties are there.
+        program: program; None where the client is alone.
+        rehearsed: rehearsed circuit, once parties are there.
     """
 
     program: CkksProgram | None = None
@@ -56,7 +56,7 @@ class Ckks:
 
     @property
     def circuit(self) -> Rehearsed:
-        """The circuit, and what it takes."""
+        """The rehearsed circuit, with its costs."""
         assert self.rehearsed is not None
         return self.rehearsed
 
@@ -64,7 +64,7 @@ class Ckks:
         self.whole.real(images)
 
     def task(self, how: RunOptions) -> ServerTask:
-        """Return what a server has to do.
+        """Return a server's task.
 
         Raises:
             RuleError: there is no such engine, or weights are to be kept in a folder.
@@ -79,23 +79,23 @@ class Ckks:
 
     @contextmanager
     def open(self, how: RunOptions, bar: Bar) -> Iterator[Parties]:
-        """Yield both parties, or the twin in clear. The simulator says first what cannot run.
+        """Yield both parties, or the twin in clear. The simulator first reports what cannot run.
 
         Raises:
             RuleError: the program cannot run, or keys or memory are too small.
         """
         started, program, task = time.perf_counter(), self.whole, self.task(how)
         with bar("Simulating the circuit", 0):
-            self.rehearsed = found = program.rehearsed(_weights_gb(how))
+            self.rehearsed = rehearsed = program.rehearsed(_weights_gb(how))
         if how.served:
             if how.engine == "kernel":
-                found.check(how.keys_gb, 0, 0)  # the server looks at its memory itself
+                rehearsed.check(how.keys_gb, 0, 0)  # the server looks at its memory itself
             with open_parties(task, replace(how, warm=False), bar) as both:
                 yield both
             return
-        with bar("Encoding weights", len(found.counting.maps)) as advance:
-            given = {"encoding": advance, "rehearsed": found, "keys_gb": how.keys_gb}
-            server = CkksInferenceServer(program, how.engine, hides=False, **given)
+        with bar("Encoding weights", len(rehearsed.counting.maps)) as advance:
+            options = {"encoding": advance, "rehearsed": rehearsed, "keys_gb": how.keys_gb}
+            server = CkksInferenceServer(program, how.engine, hides=False, **options)
         with closing(CkksInferenceClient(server.description, how.engine)) as client:
             party = _Party(program, server, client)
             party.exchange_keys(bar)
@@ -106,37 +106,37 @@ class Ckks:
         with np.errstate(over="ignore", invalid="ignore"):  # of images beyond the bounds
             return self.whole.sums(self.whole.real(image[None]))[0]
 
-    def wrong(self, client: Any, request: np.ndarray, answers: Sequence[Answer], seen: Any) -> list[list[str]]:
+    def wrong(self, client: Any, request: np.ndarray, answers: Sequence[Answer], server_shares: Any) -> list[list[str]]:
         """Return :data:`BEYOND` for an image that is beyond the bounds."""
         with np.errstate(over="ignore", invalid="ignore"):
             return [[] if self.whole.sums.within(self.whole.real(request[None])) else [BEYOND]]
 
     def facts(self, of: Evaluation) -> dict[str, Any]:
-        """Return how near results are to those in clear, and what the circuit takes."""
+        """Return the precision of results against those in clear, and the cost of the circuit."""
         mode = {"mode": "ckks"}
         if self.program is None:
             return mode
-        found, counting, bits, how = self.circuit, self.circuit.counting, bits_of(of), of.parties.how
+        rehearsed, counting, bits, how = self.circuit, self.circuit.counting, bits_of(of), of.parties.how
         return {
             **mode,
             "logits_bits": min(bits),
             "logits_bits_images": bits,
             "beyond": [i for i, names in enumerate(of.wrong) if names],
             "processor_seconds_images": None if how.apart else [answer.processor for answer in of.answers],
-            "processor_seconds_predicted": sum(predicted(found.circuit, counting).values()),
-            "bytes_keys_server": found.key_bytes if of.parties.bytes_keys else 0,
-            "bytes_weights": found.circuit.weight_bytes,
-            "bootstrappings": found.bootstrappings,
-            "levels": found.circuit.bootstrapping.parameters.levels,
-            "precision_bits": found.reply.precision_bits,
+            "processor_seconds_predicted": sum(predicted(rehearsed.circuit, counting).values()),
+            "bytes_keys_server": rehearsed.key_bytes if of.parties.bytes_keys else 0,
+            "bytes_weights": rehearsed.circuit.weight_bytes,
+            "bootstrappings": rehearsed.bootstrappings,
+            "levels": rehearsed.circuit.bootstrapping.parameters.levels,
+            "precision_bits": rehearsed.reply.precision_bits,
             "operations": {name: count for name, count in counting.total.items() if name != "raised"},
             "rotation_keys": len(counting.keys),
         }
 
     def layers(self, of: Evaluation) -> list[LayerRow]:
-        """Return what each layer takes of one image; a bootstrapping is one row.
+        """Return the cost of each layer for one image; a bootstrapping is one row.
 
-        Levels and precision are those behind a layer; of a sum that is bootstrapped, those of its square. A server that
+        Levels and precision are those behind a layer; for a sum that is bootstrapped, behind its square. A server that
         is reached through a service does not tell layers apart.
         """
         if self.program is None:
@@ -146,22 +146,22 @@ class Ckks:
         kinds = dict.fromkeys([t.layer.name for node in network.nodes for t in node.terms if t.layer], "convolution")
         kinds |= dict.fromkeys([node.name for node in network.nodes], "square") | {network.head: "linear"}
         counts, seconds = dict[str, Counter[str]](), dict[str, float]()
-        for layer, own in counting.counts.items():
-            counts[row_of(layer)] = counts.get(row_of(layer), Counter()) + own
+        for layer, operations in counting.counts.items():
+            counts[row_of(layer)] = counts.get(row_of(layer), Counter()) + operations
             seconds[row_of(layer)] = seconds.get(row_of(layer), 0.0) + laps.of(layer)
         rows: dict[str, LayerRow] = {}
         for trace in counting.course[:-1]:  # the last is the reply
             name = row_of(trace.layer)
             kind = "bootstrapping" if part_of(trace.layer) else kinds.get(trace.layer, "image")
-            own = counts.get(name, Counter[str]())
+            operations = counts.get(name, Counter[str]())
             rows.pop(name, None)  # what is bootstrapped comes again behind its bootstrapping, which is its place
             rows[name] = LayerRow(
                 name=name,
                 kind=kind,
                 encoding="slots",
-                rotations=own["rotate"],
-                pmults=own["pmult"],
-                squares=own["multiply"],
+                rotations=operations["rotate"],
+                pmults=operations["pmult"],
+                squares=operations["multiply"],
                 seconds=None if of.parties.how.served else seconds.get(name, 0.0),
                 seconds_predicted=expected.get(name),
                 level=trace.level,
@@ -175,20 +175,20 @@ def _weights_gb(how: RunOptions) -> float:
 
 
 def bits_of(of: Evaluation) -> list[float]:
-    """Return for each image: its logits are right to 2^-bits of the largest one."""
+    """Return the precision in bits of each image's logits: they are right to 2^-bits of the largest one."""
     clear = of.audited.clear
     with np.errstate(invalid="ignore"):  # of images beyond the bounds
         errors = np.abs(of.logits - clear).max(axis=1) / np.abs(clear).max(axis=1)
-    found = -np.log2(np.maximum(errors, 2.0**-_MOST_BITS))
-    return np.clip(np.nan_to_num(found, nan=-_MOST_BITS), -_MOST_BITS, _MOST_BITS).tolist()
+    bits = -np.log2(np.maximum(errors, 2.0**-_MOST_BITS))
+    return np.clip(np.nan_to_num(bits, nan=-_MOST_BITS), -_MOST_BITS, _MOST_BITS).tolist()
 
 
 @dataclass
 class _LayerProgress:
-    """Measures the layers of an image, and tells of them.
+    """A reporter of an image's layers, which also measures them.
 
     Attributes:
-        places: of the layers, as parts of an image.
+        places: places of the layers, as fractions of an image.
     """
 
     image: int
@@ -211,7 +211,7 @@ class _Party:
     Nothing is hidden from the client: it measures the circuit's own error.
 
     Attributes:
-        bytes_keys: as they travel.
+        bytes_keys: bytes of the keys on the wire.
     """
 
     program: CkksProgram
@@ -224,11 +224,11 @@ class _Party:
 
     @property
     def known(self) -> CkksDescription:
-        """What is public of the program."""
+        """The public description of the program."""
         return self.server.description
 
     def exchange_keys(self, bar: Bar) -> None:
-        """Make the keys and load them one by one, so that no more than one travels at a time."""
+        """Make the keys and load them one by one, so that only one is in transit at a time."""
         with bar("Making keys", len(self.server.description.names) + 1) as advance:
 
             def counted() -> Iterator[bytes]:
@@ -240,7 +240,7 @@ class _Party:
             self.keys = self.server.load_keys(counted())
 
     def ready(self, how: RunOptions, started: float) -> Parties:
-        """Return the parties, set up since a time."""
+        """Return the parties, whose setup began at ``started``."""
 
         def report() -> ServerReport:
             return ServerReport(None, (self.of_server,), peak_bytes())
@@ -255,7 +255,7 @@ class _Party:
         names = dict.fromkeys(trace.layer for trace in self.server.rehearsed.counting.course)
         places = {name: place / len(names) for place, name in enumerate(names)}
         for number, image in enumerate(images):
-            told, start, busy, refused = (
+            layer_progress, start, busy, refused = (
                 _LayerProgress(number, places, progress),
                 time.perf_counter(),
                 time.process_time(),
@@ -263,16 +263,16 @@ class _Party:
             )
             with self.of_client.time(WORK):
                 request = self.client.request(image)
-            reply = self.server.answer(request, self.keys, begins=told)
-            told.watch("")
+            reply = self.server.answer(request, self.keys, begins=layer_progress)
+            layer_progress.watch("")
             try:
                 with self.of_client.time(WORK):
                     logits = self.client.results(reply)
             except ImpossibleResultError as error:
                 refused, logits = error, error.values
             seconds, busy = time.perf_counter() - start, time.process_time() - busy
-            for layer, each in told.watch.seconds.items():
-                self.of_server.seconds[layer] += each
+            for layer, lap in layer_progress.watch.seconds.items():
+                self.of_server.seconds[layer] += lap
             up, down = (sum(map(len, parts)) for parts in (*request, *reply))
             progress(InferenceStep(number, "answer", up + down, number + 1.0))
             traffic = [Traffic(0, up, down, seconds)]

@@ -1,4 +1,4 @@
-"""The competition of plans in a search: all start, perhaps one is refined, perhaps all race, and scores are kept."""
+"""The competition of plans in a search: all are scored, one may be refined, all may race, and scores are kept."""
 
 import json
 import math
@@ -54,8 +54,8 @@ class Scores:
     Under torchrun the first process reads and writes them.
 
     Args:
-        path: None for scores that are not written.
-        facts: plain data that scores depend on besides the plan.
+        path: path of the file; None for scores that are not written.
+        facts: plain data besides the plan that scores depend on.
     """
 
     def __init__(self, path: Path | None = None, facts: Mapping[str, Any] = MappingProxyType({})) -> None:
@@ -74,8 +74,8 @@ class Scores:
     def _read(self) -> dict[str, float]:
         if self._path is None or not self._path.is_file():
             return {}
-        held = read_json(self._path, "a race", "remove it, and the race begins anew")
-        return held["scores"] if held.get("facts") == self._facts else {}
+        race = read_json(self._path, "a race", "remove it, and the race begins anew")
+        return race["scores"] if race.get("facts") == self._facts else {}
 
 
 def competed(
@@ -89,16 +89,18 @@ def competed(
     """Return the proposed plans, one block size everywhere and the refined plan, each once, with their scores.
 
     Args:
-        model: dense; left as it was.
-        scores: of the race so far.
+        model: dense network; left as it was.
+        scores: scores of the race so far.
     """
     uniform = uniform_within(next(iter(problem.omegas.values())), *problem.rules)
     candidates = problem.candidates() + ([Candidate(UNIFORM, uniform)] if uniform else [])
-    candidates = list({tuple(each.solution.block_sizes.values()): each for each in reversed(candidates)}.values())[::-1]
+    candidates = list(
+        {tuple(candidate.solution.block_sizes.values()): candidate for candidate in reversed(candidates)}.values()
+    )[::-1]
     divergence = Divergence(model, data, pad=config.pad)
     with bar("Plans", len(candidates)) as advance:
-        for index, each in enumerate(candidates):
-            candidates[index] = replace(each, score=divergence(each.solution.block_sizes))
+        for index, candidate in enumerate(candidates):
+            candidates[index] = replace(candidate, score=divergence(candidate.solution.block_sizes))
             advance("")
     if config.refine:
         winner = best(candidates)
@@ -122,10 +124,10 @@ def _raced(
     scores: Scores,
     bar: Bar,
 ) -> list[Candidate]:
-    """Return candidates with their scores after so many steps.
+    """Return candidates with their scores after ``steps`` steps.
 
     Args:
-        trained: gives the score of a plan after training, and calls back after each step.
+        trained: function that gives the score of a plan after training, and calls back after each step.
     """
     with bar("Race (steps)", steps * len(candidates)) as advance:
 
@@ -135,9 +137,9 @@ def _raced(
             def after_step(step: Step) -> None:
                 advance(f"{candidate.name}, loss {step.mean_loss:.3f}", to=done + step.number)
 
-            found = scores(sizes, lambda: trained(sizes, after_step))
+            score = scores(sizes, lambda: trained(sizes, after_step))
             advance(to=done + steps)
-            return replace(candidate, raced=found)
+            return replace(candidate, raced=score)
 
         return [raced(place, candidate) for place, candidate in enumerate(candidates)]
 

@@ -1,4 +1,4 @@
-"""A program together with what its integers mean: real images in, real logits out."""
+"""A program with the scales of its integers: real images in, real logits out."""
 
 import warnings
 from collections.abc import Mapping
@@ -39,13 +39,13 @@ class CompiledProgram:
     :meth:`close`, or until the program is garbage-collected. Copies, pickled ones too, begin their own.
 
     Attributes:
-        integer: the integer program, which :class:`privcirnet.Server` takes.
-        spectra: its weight spectra by node, if they were read.
+        integer: integer program, which :class:`privcirnet.Server` takes.
+        spectra: weight spectra by node, if they were read.
         profile: operation times that its plans were chosen by, if they are known.
-        rehearsal: how far the logits of some images were from the quantized network's when it was made, see
+        rehearsal: distance of some images' logits from the quantized network's when it was made, see
             :func:`privcirnet.runs.rehearsal.rehearse`; empty if that is not known.
-        quantization: how far the quantized network's are from those before it was quantized, in words.
-        bar: opens progress bars of preparations.
+        quantization: distance of the quantized network's logits from those before quantization, in words.
+        bar: function that opens progress bars of preparations.
     """
 
     integer: Program
@@ -60,27 +60,27 @@ class CompiledProgram:
         object.__setattr__(self, "_parties", SharedParties(Interactive(self.integer, self.spectra)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle what it was made of: keys and shares belong to one program in one process."""
-        return type(self), tuple(getattr(self, each.name) for each in fields(self) if each.init)
+        """Copy and pickle the constructor's arguments: keys and shares belong to one program in one process."""
+        return type(self), tuple(getattr(self, attribute.name) for attribute in fields(self) if attribute.init)
 
     @property
     def parameters(self) -> Parameters:
-        """Of the encryption."""
+        """The parameters of the encryption."""
         return self.integer.parameters
 
     @property
     def bounds(self) -> str:
-        """Of the values: "measured" on images, or "proved" for every image."""
+        """The kind of bounds on values: "measured" on images, or "proved" for every image."""
         return self.integer.bounds
 
     @property
     def image(self) -> tuple[int, int, int]:
-        """(C, H, W)."""
+        """The shape of an image, (C, H, W)."""
         return self.integer.nodes[0].shape
 
     @property
     def pixel_range(self) -> tuple[float, float]:
-        """Least and largest value of a pixel, of channels with several steps in the coarsest one."""
+        """The least and largest value of a pixel; for channels with several steps, in the coarsest one."""
         return self._source.low * self._step, self._source.high * self._step
 
     @property
@@ -94,7 +94,7 @@ class CompiledProgram:
         return 2.0 ** self.integer.nodes[0].log_step
 
     def __str__(self) -> str:
-        """Return what it is in one line, then how each layer is computed, a line each."""
+        """Return the program in one line, then the method of each layer, a line each."""
         rows = [HEADINGS, *described(self.integer.nodes)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         of, (low, high) = self.parameters, self.pixel_range
@@ -113,14 +113,14 @@ class CompiledProgram:
 
     @property
     def doubtful(self) -> bool:
-        """Whether more than a tenth of the images that were rehearsed had another class than the quantized network."""
+        """True if over a tenth of the rehearsed images had another class than the quantized network gave them."""
         return bool(self.rehearsal) and self.rehearsal["differ"] > self.rehearsal["images"] / 10
 
     def measured(self) -> dict[str, object]:
-        """Return what the manifest says of how it was made, as :func:`load` reads it again."""
+        """Return the manifest's facts of how it was made, which :func:`load` reads again."""
         profile = self.profile and self.profile.to_dict()
-        known = {"profile": profile, "rehearsal": dict(self.rehearsal), "quantization": self.quantization}
-        return {name: value for name, value in known.items() if value}
+        facts = {"profile": profile, "rehearsal": dict(self.rehearsal), "quantization": self.quantization}
+        return {name: value for name, value in facts.items() if value}
 
     def __call__(
         self, images: _Images, *, check: bool = False, engine: str = "kernel", weights_gb: float = WEIGHTS_GB
@@ -131,23 +131,23 @@ class CompiledProgram:
         of several threads take turns.
 
         Args:
-            images: real, (N, C, H, W) or (N, F), in the program's range: a tensor or a NumPy array.
+            images: real images, (N, C, H, W) or (N, F), in the program's range: a tensor or a NumPy array.
             check: whether every value of both parties is compared with the integer network's.
-            engine: of both parties: "kernel", "tenseal" (slower), or "cleartext" for a rehearsal that hides nothing.
-            weights_gb: of encoded weights that stay in memory, in 10^9 bytes; others are encoded for every image.
+            engine: engine of both parties: "kernel", "tenseal" (slower), or "cleartext", which hides nothing.
+            weights_gb: size of encoded weights that stay in memory, in 10^9 bytes; others are encoded for every image.
 
         Returns:
             logits, float32 (N, classes), or with answer="top1" 1 at the class and 0 elsewhere: a tensor on the CPU for
             a tensor, an array for an array.
 
         Warns:
-            UserWarning: of the images that it was compiled with, more than a tenth had another class than the quantized
+            UserWarning: more than a tenth of the images that it was compiled with had another class than the quantized
                 network gave them.
 
         Raises:
             RuleError: no images, or of another size or range, too little memory (:func:`privcirnet.check` predicts it),
                 or a value that is not the integer network's.
-            WrongResult: a result is wider than right ones are, and not to be used.
+            ImpossibleResultError: a result is wider than right ones are, and not to be used.
         """
         self._warn_if_doubtful()
         return self._answered(self._parties, images, RunOptions(engine, weights_gb), check)
@@ -158,9 +158,9 @@ class CompiledProgram:
         """Return a session beside the program's own, with some inferences prepared. ``with`` closes it.
 
         Args:
-            prepare: inferences to prepare now: all encrypted work that needs no image.
-            engine: as for a call.
-            weights_gb: as for a call; the session has its own encoded weights.
+            prepare: number of inferences to prepare now: all encrypted work that needs no image.
+            engine: engine, as for a call.
+            weights_gb: size of encoded weights, as for a call; the session has its own.
 
         Warns:
             UserWarning: as a call does.
@@ -170,10 +170,10 @@ class CompiledProgram:
                 memory.
         """
         self._warn_if_doubtful()
-        made = InferenceSession(self, RunOptions(engine, weights_gb))
+        session = InferenceSession(self, RunOptions(engine, weights_gb))
         if prepare != 0:
-            made.prepare(prepare)
-        return made
+            session.prepare(prepare)
+        return session
 
     def close(self) -> None:
         """Free the encoded weights, and forget the keys and shares, whose memory is zeroed. A call begins anew."""
@@ -185,15 +185,15 @@ class CompiledProgram:
             warnings.warn(f"{in_words(self.rehearsal)}; {remedy}", stacklevel=3)
 
     def _answered(self, parties: SharedParties, images: _Images, how: RunOptions, check: bool) -> _Images:
-        """The logits of images, see :meth:`__call__`."""
+        """Return the logits of images, see :meth:`__call__`."""
         integers = self.integers(images)
         check_memory(self.integer, how.weights_gb, how.engine)
-        found = parties.evaluate(integers, how, check)
-        if check and (wrong := {i: nodes[0] for i, nodes in enumerate(found.wrong) if nodes}):
+        evaluation = parties.evaluate(integers, how, check)
+        if check and (wrong := {i: nodes[0] for i, nodes in enumerate(evaluation.wrong) if nodes}):
             raise _wrong(self.integer, wrong)
-        if refused := next((answer.refused for answer in found.answers if answer.refused), None):
+        if refused := next((answer.refused for answer in evaluation.answers if answer.refused), None):
             raise refused
-        logits = self.logits(found.logits).astype(np.float32)
+        logits = self.logits(evaluation.logits).astype(np.float32)
         if isinstance(images, np.ndarray):
             return logits
         from torch import from_numpy  # a client with arrays needs none
@@ -201,10 +201,10 @@ class CompiledProgram:
         return from_numpy(logits)
 
     def integers(self, images: Any) -> Values:
-        """Return images as :class:`privcirnet.Client` takes them: (N, C, H, W), int64.
+        """Return images for :class:`privcirnet.Client`: (N, C, H, W), int64.
 
         Args:
-            images: real, (N, C, H, W), or a table (N, F): a NumPy array or a tensor.
+            images: real images, (N, C, H, W), or a table (N, F): a NumPy array or a tensor.
         """
         try:
             array = np.asarray(
@@ -227,15 +227,15 @@ class CompiledProgram:
             )
         if self._source.exponents:
             array = np.ldexp(array, -np.array(self._source.exponents).reshape(-1, 1, 1))
-        (low, high), least, most = self.pixel_range, array.min(), array.max()
+        (low, high), smallest, largest = self.pixel_range, array.min(), array.max()
         half = self._step / 2
-        if not (low - half <= least and most < high + half):
+        if not (low - half <= smallest and largest < high + half):
             remedy = "normalize them as those that it was compiled with, or clamp them"
             if str(images.dtype if hasattr(images, "dtype") else "").endswith("uint8"):
                 remedy = "convert them to float and scale them, as those that it was compiled with"
             units = ", each channel in its step" if self._source.exponents else ""
             rule = f"pixels must be in [{low:g}, {high:g}]{units}, as compiled"
-            raise RuleError(rule, got=f"[{least:g}, {most:g}]", remedy=remedy)
+            raise RuleError(rule, got=f"[{smallest:g}, {largest:g}]", remedy=remedy)
         return np.floor(array / self._step + 0.5).astype(np.int64)
 
     def logits(self, values: Values) -> np.ndarray:
@@ -247,11 +247,11 @@ class CompiledProgram:
         return values * 2.0**self.integer.output.log_step
 
     def save(self, folder: str | Path, *, replace: bool = True, **about: Any) -> None:
-        """Write the program's folder, which export.py, infer.py and serve.py know too.
+        """Write the program's folder, which export.py, infer.py and serve.py use too.
 
         Args:
             replace: whether an older program there may be replaced.
-            about: public facts for the manifest, as ``classes``, plain data.
+            about: public facts for the manifest, such as ``classes``, plain data.
 
         Raises:
             RuleError: the folder must not be replaced or holds something else, or the disk is full.
@@ -260,17 +260,17 @@ class CompiledProgram:
 
 
 class InferenceSession:
-    """Encrypted inferences that share encoded weights, keys and oblivious transfers. Call it; ``with`` closes it.
+    """A session of encrypted inferences with shared encoded weights, keys and transfers. Call it; ``with`` closes it.
 
     From :meth:`CompiledProgram.session`. Images take prepared inferences while there are any. An image that fails drops
     those that are left, and the next one begins anew, as does a copy of the process (fork).
 
     Args:
-        program: to run.
-        how: engine, and encoded weights in memory.
+        program: program to run.
+        how: options: engine, and encoded weights in memory.
 
     Attributes:
-        engine: of both parties.
+        engine: engine of both parties.
 
     Raises:
         RuleError: there is too little memory.
@@ -285,12 +285,12 @@ class InferenceSession:
         """Return logits as :meth:`CompiledProgram.__call__` does.
 
         Args:
-            images: real, (N, C, H, W) or (N, F), in the program's range: a tensor or a NumPy array.
+            images: real images, (N, C, H, W) or (N, F), in the program's range: a tensor or a NumPy array.
             check: whether every value of both parties is compared with the integer network's.
 
         Raises:
             RuleError: the session is closed, or as there.
-            WrongResult: as there.
+            ImpossibleResultError: as there.
         """
         return self._program._answered(self._open, images, self._how, check)
 
@@ -298,7 +298,7 @@ class InferenceSession:
         """Prepare more inferences, with a progress bar: all encrypted work that needs no image.
 
         Args:
-            count: of images.
+            count: number of images.
 
         Raises:
             RuleError: it is no number of images, the session is closed, or the program cannot be prepared.
@@ -327,11 +327,11 @@ class InferenceSession:
 
     @property
     def prepared(self) -> int:
-        """Prepared inferences that are left."""
+        """The number of prepared inferences that are left."""
         return self._parties.prepared if self._parties else 0
 
     def __str__(self) -> str:
-        """Return its engine, what is prepared, and what was sent so far, in one line."""
+        """Return its engine, prepared inferences and traffic so far, in one line."""
         if self._parties is None:
             return f"session of engine {self.engine}, closed"
         sent = self._parties.sent
@@ -351,7 +351,7 @@ def read_compiled(folder: Path, key: PublicKey | None = None) -> CompiledProgram
 
 
 def _wrong(program: Program, first: Mapping[int, str]) -> RuleError:
-    """The first wrong node by image."""
+    """Return the error of wrong nodes; ``first``: the first one by image."""
     again = "run it again: masks wrap with the probability that failure_bits allows"
     beyond = "an image is beyond the measured bounds if it fails again: compile with images like it, or train longer"
     remedy = f"{again}; {beyond if program.bounds == 'measured' else 'report it if it fails again'}"

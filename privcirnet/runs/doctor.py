@@ -1,4 +1,4 @@
-"""What is installed, what this machine has, and whether what can break does work: what ``privcirnet doctor`` says.
+"""The diagnosis of ``privcirnet doctor``: installed packages, this machine, and trials of its compiled parts.
 
 Versions come from the packages' metadata and cost no import. Three things are tried, because they are compiled for a
 kind of machine: torch, the kernels of Numba, and SEAL in TenSEAL.
@@ -23,15 +23,15 @@ from privcirnet.he.system.memory import machine_bytes
 
 _FOR_DEVELOPERS = {"docs", "test", "dev"}
 _VECTORS = ("avx2", "fma", "avx512f", "avx512dq", "avx512ifma", "avx512vnni", "amx-bf16", "neon", "sve", "sve2")
-"""Vector units worth knowing, by LLVM's names."""
+"""Vector units of interest, by LLVM's names."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the diagnosis.
+    """A line of the diagnosis.
 
     Attributes:
-        remedy: what to do, if it does not work though it must; else empty.
+        remedy: remedy for a required part that does not work; else empty.
     """
 
     name: str
@@ -56,7 +56,7 @@ def packages() -> Iterator[Finding]:
 
 
 def extras() -> Iterator[Finding]:
-    """Yield what is optional: whether it is there, or how to get it."""
+    """Yield the optional packages: their versions, or how to get them."""
     for extra in metadata.metadata("privcirnet").get_all("Provides-Extra", []):
         if extra not in _FOR_DEVELOPERS:
             for need in _needs(extra):
@@ -77,7 +77,7 @@ def machine() -> Iterator[Finding]:
 
 
 def trials() -> Iterator[Finding]:
-    """Yield whether torch, the compiled kernels and SEAL work, each after it was tried."""
+    """Yield the trials of torch, the compiled kernels and SEAL, each after it ran."""
     for name, attempt, remedy in _TRIALS:
         try:
             yield Finding(name, attempt())
@@ -110,7 +110,7 @@ def _kernels() -> str:
 
 
 def _kept(kernel: Any) -> str:
-    """Return where Numba keeps a kernel's machine code."""
+    """Return the place of Numba's cache of a kernel's machine code."""
     folder = kernel.stats.cache_path
     return f"kept in {folder}" if folder else "not kept; set NUMBA_CACHE_DIR to a folder that can be written"
 
@@ -136,7 +136,7 @@ def _correct(product: bool) -> None:
 
 
 def _needs(extra: str) -> list[Requirement]:
-    """Return what the package requires, or only what one of its extras adds."""
+    """Return the requirements of the package, or only those that one of its extras adds."""
     try:
         every = [Requirement(text) for text in metadata.requires("privcirnet") or []]
     except metadata.PackageNotFoundError:

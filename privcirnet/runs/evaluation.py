@@ -1,6 +1,6 @@
-"""Encrypted inference of many images, whichever way the network runs: everything is checked and measured.
+"""Encrypted inference of many images in any mode: everything is checked and measured.
 
-What differs between the ways is a :class:`Mode`; :mod:`.interactive` and :mod:`.ckks` have one each.
+The modes differ in a :class:`Mode`; :mod:`.interactive` and :mod:`.ckks` have one each.
 """
 
 from collections.abc import Sequence
@@ -26,15 +26,15 @@ from privcirnet.runs.timings import PartyLaps, typical
 
 
 class Mode(Protocol):
-    """One way in which a network runs encrypted, with the program that does."""
+    """A mode of encrypted inference, with its program."""
 
     @property
     def step(self) -> float:
-        """Of results: real logit = result x step."""
+        """The step of results: real logit = result x step."""
         ...
 
     def check(self, images: Sequence[Values] | Values) -> None:
-        """Raise unless images, integers (N, C, H, W) as the data set has them, fit the program."""
+        """Raise unless images, integers (N, C, H, W) of the data set, fit the program."""
         ...
 
     def open(self, how: RunOptions, bar: Bar) -> AbstractContextManager[Parties]:
@@ -46,7 +46,7 @@ class Mode(Protocol):
         ...
 
     def task(self, how: RunOptions) -> ServerTask:
-        """Return what a server has to do.
+        """Return a server's task.
 
         Raises:
             RuleError: the settings are not for such a program.
@@ -54,11 +54,11 @@ class Mode(Protocol):
         ...
 
     def clear(self, image: np.ndarray) -> np.ndarray:
-        """Return what the results of an image are in clear, (classes,); of what was encrypted."""
+        """Return the results of an encrypted image in clear, (classes,)."""
         ...
 
-    def wrong(self, client: Any, request: np.ndarray, answers: Sequence[Answer], seen: Any) -> list[list[str]]:
-        """Return what is not as in clear, by name, for each image of a request."""
+    def wrong(self, client: Any, request: np.ndarray, answers: Sequence[Answer], server_shares: Any) -> list[list[str]]:
+        """Return the names of the values that differ from those in clear, for each image of a request."""
         ...
 
     def facts(self, of: "Evaluation") -> dict[str, Any]:
@@ -66,20 +66,20 @@ class Mode(Protocol):
         ...
 
     def layers(self, of: "Evaluation") -> list[LayerRow]:
-        """Return what each layer took."""
+        """Return the cost of each layer."""
         ...
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What is known where both parties are.
+    """The facts that only a harness with both parties has.
 
     Attributes:
         clear: results in clear, (N, classes).
-        wrong: for each image what is not as in clear; empty if all is.
+        wrong: names of the values of each image that differ from those in clear; empty if all agree.
         laps: the server's seconds for each image.
-        meters: the server's, of all images, and of all offline work, if there is any.
-        peak: the most memory that the server's process ever had, bytes.
+        meters: the server's meters, of all images, and of all offline work, if there is any.
+        peak: peak memory of the server's process, bytes.
     """
 
     clear: np.ndarray
@@ -91,12 +91,12 @@ class Audit:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was found, and what it took.
+    """The results and costs of an evaluation.
 
     Attributes:
         answers: the result of each image.
         laps: the client's seconds for each image.
-        audit: None of a client alone, which only knows what a client does.
+        audit: audit; None for a client alone, which sees one party only.
     """
 
     mode: Mode
@@ -107,7 +107,7 @@ class Evaluation:
 
     @property
     def logits(self) -> np.ndarray:
-        """Decrypted results in units of the mode's step, (N, classes)."""
+        """The decrypted results in units of the mode's step, (N, classes)."""
         return np.stack([answer.logits for answer in self.answers])
 
     @property
@@ -118,29 +118,29 @@ class Evaluation:
 
     @property
     def refused(self) -> list[int]:
-        """Indices of the images whose result the client refused."""
+        """The indices of the images whose result the client refused."""
         return [index for index, answer in enumerate(self.answers) if answer.refused]
 
     @property
     def classes(self) -> Values:
-        """Predicted class of each image, (N,); -1 where the result was refused."""
-        found = self.logits.argmax(axis=1)
-        found[self.refused] = -1
-        return found
+        """The predicted class of each image, (N,); -1 where the result was refused."""
+        classes = self.logits.argmax(axis=1)
+        classes[self.refused] = -1
+        return classes
 
     @property
     def preparations(self) -> list[PreparedBatch]:
-        """What was prepared before images came, and then for those that waited for it."""
+        """The batches prepared before images came, and then for images that waited for them."""
         ahead = self.parties.ahead.done if self.parties.ahead else []
         return [*ahead, *(answer.preparation for answer in self.answers if answer.preparation)]
 
     @property
     def wrong(self) -> list[list[str]]:
-        """For each image what is not as in clear."""
+        """The names of the values of each image that differ from those in clear."""
         return self.audited.wrong
 
     def links(self, seconds: float, size: int, rounds: int) -> dict[str, LinkPrediction]:
-        """Return seconds over links of what took so many here; none where messages were held up by one.
+        """Return the predicted seconds over links of work that took ``seconds`` here; none where a link was simulated.
 
         Args:
             size: bytes both ways.
@@ -152,7 +152,7 @@ class Evaluation:
 
         Args:
             reference: class predicted by the float network, (N,); None if there is none.
-            labels: (N,).
+            labels: true classes, (N,).
         """
         (up, down), of, audit = self.answers[-1].bytes, self.parties, self.audit
         seconds = [answer.seconds for answer in self.answers]
@@ -183,7 +183,7 @@ class Evaluation:
         )
 
     def _compared(self, audit: Audit, labels: Values) -> dict[str, Any]:
-        """The results beside those in clear."""
+        """Return the comparison of the results with those in clear."""
         step, clear = self.mode.step, audit.clear.argmax(axis=1)
         with np.errstate(invalid="ignore"):  # of images beyond the bounds
             difference = float(step * np.abs(audit.clear - self.logits).max())
@@ -207,9 +207,9 @@ class Evaluation:
         if self.audit:
             clear = self.audit.clear
             columns |= {"clear": clear.argmax(axis=1), "logits_clear": clear.astype(np.float64) * self.mode.step}
-        found = {name: values.tolist() for name, values in columns.items() if values is not None}
-        rows = enumerate(zip(*found.values(), strict=True))
-        return [Prediction(index=index, **dict(zip(found, row, strict=True))) for index, row in rows]
+        present = {name: values.tolist() for name, values in columns.items() if values is not None}
+        rows = enumerate(zip(*present.values(), strict=True))
+        return [Prediction(index=index, **dict(zip(present, row, strict=True))) for index, row in rows]
 
 
 def evaluate(
@@ -219,12 +219,12 @@ def evaluate(
     progress: StepProgress = no_progress,
     bar: Bar = silent,
 ) -> Evaluation:
-    """Return what both parties make of every image, every step checked.
+    """Run both parties on every image, with every step checked.
 
     Args:
-        images: integers as the data set has them, (N, C, H, W).
-        how: None: with the compiled engine, in this process.
-        progress: called after each round, and each layer of CKKS.
+        images: integers of the data set, (N, C, H, W).
+        how: options; None: the compiled engine, in this process.
+        progress: function called after each round, and each layer of CKKS.
 
     Raises:
         RuleError: there is no image, or one that does not fit the program; the program is refused or cannot run, or
@@ -239,20 +239,20 @@ def evaluate(
 def run(
     mode: Mode, parties: Parties, images: Sequence[Values] | Values, progress: StepProgress = no_progress
 ) -> Evaluation:
-    """Return what parties make of every image; where both are here, every step is checked.
+    """Run parties on every image; where both are here, every step is checked.
 
     Args:
-        images: integers as the data set has them, (N, C, H, W).
+        images: integers of the data set, (N, C, H, W).
 
     Raises:
         RuleError: an image does not fit the program, or the server refuses or is gone.
     """
     check_some(images)
-    clear, wrong, found = list[np.ndarray](), list[list[str]](), list[Answer]()
+    clear, wrong, answers = list[np.ndarray](), list[list[str]](), list[Answer]()
     of_client, of_server, report = PartyLaps(), PartyLaps(), None
     for request, some in parties.requests(images, progress):
-        found += some
-        prepared = prepared_for(Evaluation(mode, parties, found, of_client).preparations)
+        answers += some
+        prepared = prepared_for(Evaluation(mode, parties, answers, of_client).preparations)
         of_client.add(parties.meters, len(some), prepared)
         if parties.report:
             report = parties.report()
@@ -260,7 +260,7 @@ def run(
             wrong += mode.wrong(parties.client, request, some, report.seen)
             clear += [mode.clear(image) for image in (request if request.ndim > 3 else request[None])]
     audit = Audit(np.stack(clear), wrong, of_server, report.meters, report.peak) if report else None
-    return Evaluation(mode, parties, found, of_client, audit)
+    return Evaluation(mode, parties, answers, of_client, audit)
 
 
 def check_some(images: Sequence[Values] | Values) -> None:
@@ -270,12 +270,12 @@ def check_some(images: Sequence[Values] | Values) -> None:
 
 
 def percent(right: Values) -> float:
-    """Return the share of entries that are true, in percent; ``right``: booleans, (N,)."""
+    """Return the share of true entries in percent; ``right``: booleans, (N,)."""
     return 100.0 * float(np.mean(right))
 
 
 def followed(of: Evaluation, unit: str | None = None) -> dict[str, Any]:
-    """Return the fields of an audit in which every value has its integer; ``unit``: up to which it must have it."""
+    """Return the fields of an audit in which every value has its integer, up to ``unit``."""
     wrong = of.audit.wrong if of.audit else []
     names = sorted({name for nodes in wrong for name in nodes})
     return {"logits_equal": sum(not nodes for nodes in wrong), "unit": unit, "wrong_nodes": names} if of.audit else {}

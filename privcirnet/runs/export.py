@@ -1,6 +1,6 @@
-"""A quantized network to an encrypted program, under the settings of the group he/.
+"""The export of a quantized network to an encrypted program, under the settings of the group he/.
 
-It is what export.py and privcirnet.compile do.
+export.py and privcirnet.compile use it.
 """
 
 import math
@@ -40,15 +40,15 @@ from privcirnet.runs.rehearsal import FIGURES, Trial, rehearse, spoiled
 CHECKED_IMAGES = 512
 """Held-out images on which measured bounds are checked."""
 FREE_GUARD_BITS = 4
-"""Guard bits that a program gets where its modulus has room for them."""
+"""Number of guard bits that a program gets where its modulus has room for them."""
 MOST_GUARD_BITS = 12
-"""Guard bits that are tried while rehearsed images change their class."""
+"""Most guard bits that are tried while rehearsed images change their class."""
 _REHEARSED_VALUES = 2**30
-"""Values of all nodes and rehearsed images together: half a minute of a core."""
+"""Most values of all nodes and rehearsed images together: half a minute of a core."""
 
 
 def quantized(network: nn.Module) -> fx.GraphModule:
-    """Return a network that can be lowered: one that the qat stage made."""
+    """Return a network if it can be lowered: one of the qat stage."""
     if not isinstance(network, fx.GraphModule):
         got, remedy = type(network).__name__, "run train.py recipe=qat first, or give its directory with init="
         raise RuleError("an exported network must be quantized", got=got, remedy=remedy)
@@ -57,10 +57,10 @@ def quantized(network: nn.Module) -> fx.GraphModule:
 
 @dataclass(frozen=True)
 class Pixels:
-    """What a program reads.
+    """The input format of a program.
 
     Attributes:
-        shape: (C, H, W) of an image.
+        shape: shape (C, H, W) of an image.
         log_step: real pixel = integer x 2^log_step.
     """
 
@@ -69,7 +69,7 @@ class Pixels:
     log_step: int
 
     def integers(self, images: torch.Tensor) -> Values:
-        """Return images as the program reads them, (N, C, H, W), int64; ``images``: real, or a table (N, F)."""
+        """Return a program's integers for images, (N, C, H, W), int64; ``images``: real, or a table (N, F)."""
         steps, values = np.array(self.range.exponents or (0,)), images.reshape(-1, *self.shape).double().numpy()
         return np.floor(np.ldexp(values, -steps.reshape(-1, 1, 1) - self.log_step) + 0.5).astype(np.int64)
 
@@ -80,7 +80,7 @@ class Planned:
 
     Attributes:
         profile: operation times that its plans were chosen by, at its (n, q).
-        rehearsal: of :func:`privcirnet.runs.rehearsal.rehearse`; empty if no images were rehearsed.
+        rehearsal: result of :func:`privcirnet.runs.rehearsal.rehearse`; empty if no images were rehearsed.
     """
 
     lowered: Lowered
@@ -89,15 +89,15 @@ class Planned:
 
     @property
     def program(self) -> Program:
-        """With weights."""
+        """The program with weights."""
         return self.lowered.program
 
 
 def pixels_of(network: fx.GraphModule, images: torch.Tensor) -> Pixels:
-    """Return what the program of a network reads: integers of as many whole bits as the images have.
+    """Return the input format of a network's program: integers of as many whole bits as the images have.
 
     Args:
-        images: real, (N, C, H, W).
+        images: real images, (N, C, H, W).
     """
     step, exponents = input_step(network), input_quantizer(network).exponents
     axes = [1] * (images.ndim - 2)
@@ -114,7 +114,7 @@ def lower_for(
     """Return the program of a quantized network for the images of a data set, see :func:`lower_on`.
 
     Args:
-        data: What it was trained on; measured bounds are taken on training images.
+        data: Data that it was trained on; measured bounds are taken on training images.
         rehearsed_images: Number of held-out images that the program is rehearsed on.
     """
     pixels, images = (
@@ -131,7 +131,7 @@ def lower_on(
     pixels: Pixels,
     images: torch.Tensor,
     bar: Bar = silent,
-    given: Profile | None = None,
+    fixed_profile: Profile | None = None,
     rehearsed: torch.Tensor | None = None,
 ) -> Planned:
     """Return the program of a quantized network, planned for its (n, q).
@@ -145,8 +145,8 @@ def lower_on(
     profile that is measured for the choice alone takes fewer rounds, :data:`profiles.RANKING_ROUNDS`.
 
     Args:
-        images: For measured bounds, real, (N, C, H, W).
-        given: A profile that is used in place of the settings', with times scaled to the chosen set.
+        images: Real images for measured bounds, (N, C, H, W).
+        fixed_profile: Profile that is used in place of the settings', with times scaled to the chosen set.
         rehearsed: Images on which truncations are rehearsed, real, (N, C, H, W), of a large network a few of them.
 
     Raises:
@@ -155,7 +155,7 @@ def lower_on(
             computes something other than the network.
     """
     settled = he.settled(exact=not is_polynomial(network))
-    planned = _planned(settled, network, pixels, images, bar, given, rehearsed)
+    planned = _planned(settled, network, pixels, images, bar, fixed_profile, rehearsed)
     with bar("comparing with the network", 0):
         compared = check_program(planned.lowered, network, images)
     if rehearsed is not None and settled.exact:  # equal to the last bit on these
@@ -169,21 +169,21 @@ def _planned(
     pixels: Pixels,
     images: torch.Tensor,
     bar: Bar,
-    given: Profile | None,
+    fixed_profile: Profile | None,
     rehearsed: torch.Tensor | None,
 ) -> Planned:
-    drafted, target, lowered = _fitting(he, network, pixels, images, target_of(he, given, bar), bar)
+    drafted, target, lowered = _fitting(he, network, pixels, images, target_of(he, fixed_profile, bar), bar)
     rehearsal: Mapping[str, float] = {}
     if rehearsed is not None and not he.exact:
         some = rehearsed[: images_within(lowered.program, _REHEARSED_VALUES)]
         trial = Trial(pixels.integers(some), logits_of(network, some))
         lowered, rehearsal = _guarded(drafted, target, lowered, trial, bar)
-    if given:
-        profile = scaled(given, lowered.choice.set)
+    if fixed_profile:
+        profile = scaled(fixed_profile, lowered.choice.set)
         return Planned(_stacked(he, lowered, profile), profile, rehearsal)
     ranked = target.auto and he.profile == "calibrate"
-    chosen = lowered.choice.set, he.engine, bar
-    profile = measure(*chosen) if ranked else profile_at(target.profile, *chosen)
+    arguments = lowered.choice.set, he.engine, bar
+    profile = measure(*arguments) if ranked else profile_at(target.profile, *arguments)
     if profile is not target.profile:
         at_set, bits = replace(target, profile=profile, sets=(), auto=False), lowered.guard_bits
         with bar("planning", 0), suppress(DoesNotFit):  # else the plans by scaled times remain
@@ -197,7 +197,7 @@ def _guarded(
     """Return the program with the fewest guard bits that suffice for a trial, or the most that fit, and its rehearsal.
 
     Args:
-        lowered: the program with as many as are free.
+        lowered: the program with the free guard bits.
     """
     rehearsal = rehearse(lowered.program, trial, bar)
     while spoiled(rehearsal) and lowered.guard_bits < MOST_GUARD_BITS:
@@ -217,13 +217,13 @@ def _fitting(
     free = 0 if he.exact else FREE_GUARD_BITS
 
     def fitting(kind: str) -> tuple[Drafts, Target, Lowered]:
-        wanted = target
+        bounded = target
         if kind == "measured":
             with bar("measuring ranges", 0):
-                wanted = _measured(he, network, images, target)
-        drafted = drafts(network, pixels.shape, pixels.range, pixels.log_step, wanted)
+                bounded = _measured(he, network, images, target)
+        drafted = drafts(network, pixels.shape, pixels.range, pixels.log_step, bounded)
         with bar("lowering", 0):
-            return drafted, wanted, refined(drafted, wanted, free)
+            return drafted, bounded, refined(drafted, bounded, free)
 
     *preferred, last = he.bounds_tried
     for kind in preferred:
@@ -233,31 +233,31 @@ def _fitting(
 
 
 def _stacked(he: HEConfig, lowered: Lowered, profile: Profile) -> Lowered:
-    """The same with layers that take several images together, as far as the settings give room, and transfers."""
+    """Return the program with transfers and with stacked layers, as far as the settings give room."""
     program = with_transfers(lowered.program, he.ot)
     program = with_stacks(program, profile, LINKS[he.link], max_batch(program), int(1e9 * he.stack_gb))
     return replace(lowered, fitted=replace(lowered.fitted, program=program))
 
 
 def with_transfers(program: Program, source: str) -> Program:
-    """Return a program with a source of oblivious transfers; ``source``: of them, or "auto"."""
+    """Return a program with a source of oblivious transfers, or the best one for "auto"."""
     return replace(program, transfers=source_for(exchanges_of(program)) if source == "auto" else source)
 
 
-def target_of(he: HEConfig, given: Profile | None = None, bar: Bar = silent) -> Target:
-    """Return what the settings ask for, with proved bounds.
+def target_of(he: HEConfig, fixed_profile: Profile | None = None, bar: Bar = silent) -> Target:
+    """Return the target of the settings, with proved bounds.
 
     Args:
-        given: A profile that is used in place of the settings'.
+        fixed_profile: Profile that is used in place of the settings'.
 
     Raises:
         RuleError: No parameters are secure, or the file is not a profile.
     """
     link, auto = LINKS[he.link], not he.coefficient_bits
     sets = sets_for(he.ring_degree, he.coefficient_bits)
-    profile = given or find_profile(he, bar=bar, rounds=RANKING_ROUNDS if auto else CALIBRATION_ROUNDS)
+    profile = fixed_profile or find_profile(he, bar=bar, rounds=RANKING_ROUNDS if auto else CALIBRATION_ROUNDS)
     if not auto:
-        at_set = scaled(profile, sets[0]) if given else profile_at(profile, sets[0], he.engine, bar)
+        at_set = scaled(profile, sets[0]) if fixed_profile else profile_at(profile, sets[0], he.engine, bar)
         profile, sets = at_set, SETS
     elif he.ring_degree in (0, profile.ring_degree):
         sets = (profile.parameter_set, *sets)
@@ -266,12 +266,12 @@ def target_of(he: HEConfig, given: Profile | None = None, bar: Bar = silent) -> 
 
 
 def _measured(he: HEConfig, network: fx.GraphModule, images: torch.Tensor, target: Target) -> Target:
-    """The target with the ranges of all values on images."""
-    seen = usual_ranges(network, images)
+    """Return the target with the ranges of all values on images."""
+    ranges = usual_ranges(network, images)
     for node in network.graph.nodes:  # of images what the program reads
         if node.op == "placeholder":
-            seen[node.name] = seen[next(iter(node.users)).name]
-    return replace(target, seen=observed(seen), margin_bits=he.margin_bits)
+            ranges[node.name] = ranges[next(iter(node.users)).name]
+    return replace(target, seen=observed(ranges), margin_bits=he.margin_bits)
 
 
 def logits_of(network: fx.GraphModule, images: torch.Tensor) -> np.ndarray:
@@ -280,27 +280,27 @@ def logits_of(network: fx.GraphModule, images: torch.Tensor) -> np.ndarray:
         return network.eval()(images).flatten(1).double().numpy()
 
 
-def observed(found: Mapping[str, Range]) -> dict[str, ObservedRange]:
-    """Return what was seen of every node as arrays, channels first: values of tokens (T, C) become (C, T)."""
+def observed(ranges: Mapping[str, Range]) -> dict[str, ObservedRange]:
+    """Return the observed ranges of every node as arrays, channels first: values of tokens (T, C) become (C, T)."""
 
     def array(values: torch.Tensor) -> Reals:
         return (values.mT if values.ndim == 2 else values).numpy()
 
-    return {name: ObservedRange(*map(array, ends)) for name, ends in found.items()}
+    return {name: ObservedRange(*map(array, ends)) for name, ends in ranges.items()}
 
 
 def exceeding(program: Program, network: fx.GraphModule, images: torch.Tensor) -> BoundsCheck | None:
-    """Return how well measured bounds hold on images; None for proved ones, which hold for every image.
+    """Check measured bounds on images; return None for proved ones, which hold for every image.
 
     Args:
-        images: real, (N, C, H, W).
+        images: real images, (N, C, H, W).
     """
     if program.bounds == "proved":
         return None
-    found, half = peaks(network, images), program.parameters.plain_modulus / 2
+    peak_values, half = peaks(network, images), program.parameters.plain_modulus / 2
     nodes = program.nodes[: program.nodes.index(program.logits) + 1]
-    named = [node for node in nodes if real_name(node) in found]  # others are pieces of an operation
-    shares = torch.stack([found[real_name(node)] * (2.0**-node.log_step / half) for node in named]).amax(0)
+    named = [node for node in nodes if real_name(node) in peak_values]  # others are pieces of an operation
+    shares = torch.stack([peak_values[real_name(node)] * (2.0**-node.log_step / half) for node in named]).amax(0)
     carried = shares[shares < 1]  # neither too large nor no number at all
     spare = math.floor(-math.log2(carried.max().item())) if len(carried) else 0
     return BoundsCheck(len(images), len(images) - len(carried), spare)

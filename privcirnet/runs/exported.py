@@ -1,4 +1,4 @@
-"""A trained network as a program that can be written, whichever way it is to run: what export.py does."""
+"""The export of a trained network, in any mode, as a program that can be written; export.py uses it."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -32,11 +32,11 @@ if TYPE_CHECKING:  # it loads the kernels
 
 @dataclass(frozen=True)
 class Exported:
-    """A program.
+    """An exported program.
 
     Attributes:
-        facts: what its summary says of it.
-        write: writes its folder, with public facts, signed with a key or not.
+        facts: facts for its summary.
+        write: function that writes its folder, with public facts, signed with a key or not.
         profile: operation times that its plans were chosen by; None where none were.
     """
 
@@ -46,7 +46,7 @@ class Exported:
 
 
 def export_program(config: ExportConfig, network: nn.Module, data: ImageData, bar: Bar = silent) -> Exported:
-    """Return the program of a network in the mode that the settings name.
+    """Return the program of a network in the settings' mode.
 
     Raises:
         DoesNotFit: no parameters carry the program.
@@ -61,7 +61,7 @@ def export_program(config: ExportConfig, network: nn.Module, data: ImageData, ba
 
 
 def _interactive(config: ExportConfig, network: nn.Module, data: ImageData, bar: Bar) -> Exported:
-    """Lower, prove or measure the bounds, choose the parameters."""
+    """Lower the network, prove or measure its bounds, and choose the parameters."""
     module = quantized(network)
     planned = lower_for(config.he, module, data, bar, config.rehearsed_images)
     lowered, rehearsal = planned.lowered, planned.rehearsal
@@ -70,16 +70,18 @@ def _interactive(config: ExportConfig, network: nn.Module, data: ImageData, bar:
         bounds_exceeded=exceeding(lowered.program, module, data.real(data.held_out(CHECKED_IMAGES)[0])),
         rehearsal=TruncationTrial(**cast("dict[str, Any]", rehearsal)) if rehearsal else None,
     )
-    made = CompiledProgram(lowered.program, {}, planned.profile, rehearsal)
+    compiled = CompiledProgram(lowered.program, {}, planned.profile, rehearsal)
 
     def write(folder: Path, about: Mapping[str, Any], key: PrivateKey | None) -> None:
-        write_program(folder, made.integer, {**about, **made.measured()}, full=config.plaintexts == "full", key=key)
+        write_program(
+            folder, compiled.integer, {**about, **compiled.measured()}, full=config.plaintexts == "full", key=key
+        )
 
     return Exported(facts, write, planned.profile)
 
 
 def _facts(lowered: Lowered) -> ExportSummary:
-    """What the summary says of an interactive program."""
+    """Return the summary's facts of an interactive program."""
     program = lowered.program
     hidden = budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes))
     bits = {name: bounds.value_bits(interval) for name, interval in lowered.fitted.intervals.items()}
@@ -134,13 +136,13 @@ def ckks_program(config: CkksConfig, network: nn.Module, data: ImageData) -> "Ck
 
 
 def ckks_facts(program: "CkksProgram", rehearsed: "Rehearsed") -> ExportSummary:
-    """Return what export.py says of a CKKS program in its summary."""
+    """Return the summary's facts of a CKKS program."""
     from privcirnet.he.ckks.costs import encoded_bytes, predicted
 
     circuit, counting, parameters = rehearsed.circuit, rehearsed.counting, program.bootstrapping.parameters
     seconds = {"bootstrapping": 0.0, "layers": 0.0}
-    for name, each in predicted(circuit, counting).items():
-        seconds["bootstrapping" if name.endswith(" bootstrapping") else "layers"] += each
+    for name, layer_seconds in predicted(circuit, counting).items():
+        seconds["bootstrapping" if name.endswith(" bootstrapping") else "layers"] += layer_seconds
     return ExportSummary(
         mode="ckks",
         ring_degree=parameters.ring_degree,

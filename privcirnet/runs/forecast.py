@@ -1,7 +1,7 @@
-"""What an encrypted image will take, predicted from a network's shapes before its values are known.
+"""The predicted cost of an encrypted image, from a network's shapes before its values are known.
 
 Plans depend on shapes, parameters on the values too. Those of an untrained network say nothing of the trained one, so
-all values are what 8 bits usually hold. ``compile`` chooses the real parameters, from images.
+all values have the usual size for 8 bits. ``compile`` chooses the real parameters, from images.
 """
 
 from dataclasses import dataclass, replace
@@ -19,21 +19,21 @@ from privcirnet.runs.export import target_of, with_transfers
 from privcirnet.runs.memory import needed_bytes, weight_bytes
 
 _LINKS = LINKS["local"], NetworkLink(bandwidth=1.0, round_trip=0.0)
-"""Of the latter each byte takes one second."""
+"""Links of the prediction; on the latter each byte takes one second."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What one encrypted image will take, predicted.
+    """The predicted cost of one encrypted image.
 
     Attributes:
-        block_size: largest of any layer; 1 for dense weights.
+        block_size: largest block size of any layer; 1 for dense weights.
         sent: bytes, both ways.
         rounds: messages each way.
         weights: bytes of encoded weights.
-        memory: bytes of server and client in one process that keeps all of them.
+        memory: bytes of server and client in one process that keeps all encoded weights.
         log_q: bits of the coefficient modulus.
-        online: seconds with the image, if everything encrypted was done before.
+        online: seconds with the image, if all encrypted work was done before.
     """
 
     block_size: int
@@ -64,10 +64,10 @@ def profile_of_program(fused: fx.GraphModule, image: tuple[int, int, int], he: H
 def forecast(
     fused: fx.GraphModule, image: tuple[int, int, int], he: HEConfig, profile: Profile, block_size: int
 ) -> Forecast:
-    """Return what an image will take.
+    """Return the predicted cost of an image.
 
     Args:
-        he: settings of the encryption; bounds are those of usual values, whatever they say.
+        he: settings of the encryption; their bounds are ignored for those of usual values.
 
     Raises:
         DoesNotFit: no parameters carry the program.
@@ -78,9 +78,9 @@ def forecast(
     program, of = with_transfers(fitted.program, he.ot), fitted.program.parameters
     there = replace(scaled(profile, fitted.choice.set), plain_bits=of.plain_bits)
     seconds, local, link = (predicted_seconds(program.nodes, there, to) for to in (LINKS[he.link], *_LINKS))
-    taken = seconds, link - local, rounds(program), weight_bytes(program), needed_bytes(program)
+    costs = seconds, link - local, rounds(program), weight_bytes(program), needed_bytes(program)
     online = predicted_online(program.nodes, there, LINKS[he.link]), bytes_online(program), rounds_online(program)
-    return Forecast(block_size, *taken, of.ring_degree, of.log_q, *online)
+    return Forecast(block_size, *costs, of.ring_degree, of.log_q, *online)
 
 
 def _fitted(fused: fx.GraphModule, image: tuple[int, int, int], he: HEConfig, profile: Profile) -> PlannedProgram:

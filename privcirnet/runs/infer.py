@@ -1,4 +1,4 @@
-"""Encrypted inference of a program folder, or of a server elsewhere: which mode it is."""
+"""Encrypted inference of a program folder, or of a server elsewhere, in the mode of its program."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,8 +27,8 @@ def read_mode(folder: Path, mode: str, key: PublicKey | None = None) -> Mode:
     """
     if mode == "ckks":
         return _ckks(read_ckks(folder, key))
-    made = read_compiled(folder, key)
-    return Interactive(made.integer, made.spectra, made.profile)
+    compiled = read_compiled(folder, key)
+    return Interactive(compiled.integer, compiled.spectra, compiled.profile)
 
 
 def _ckks(program: Any = None) -> Mode:
@@ -41,7 +41,7 @@ MODES: dict[str, Callable[[Any], Mode]] = {
     "interactive": Interactive,
     "ckks": lambda _: _ckks(),
 }
-"""Ways to run images, of what a client that is alone knows of its program, by :attr:`Known.mode`."""
+"""Modes of a client alone, from its program's public description, by :attr:`Known.mode`."""
 
 
 def infer(
@@ -52,10 +52,10 @@ def infer(
     *,
     keep: bool = False,
 ) -> Evaluation:
-    """Return what a server makes of images.
+    """Run a server on images, and return the evaluation.
 
     Args:
-        images: integers as the data set has them, (N, C, H, W).
+        images: integers of the data set, (N, C, H, W).
         keep: whether prepared inferences that are left over will be found again; otherwise none is left over.
 
     Raises:
@@ -72,5 +72,5 @@ def infer(
 def client_of(remote: ServiceClient, how: RunOptions, keep: bool = False) -> Parties:
     """Return a client whose server is elsewhere, ready for images; ``keep``: see :func:`infer`."""
     ahead = Ahead(how.prepare, remote.store, keep, remote.reopen, how.pause_s)
-    given = remote.party, remote, None, remote.seconds, remote.bytes_keys, ahead, how
-    return parties(*given, persist=remote.persist)
+    arguments = remote.party, remote, None, remote.seconds, remote.bytes_keys, ahead, how
+    return parties(*arguments, persist=remote.persist)

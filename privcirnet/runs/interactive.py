@@ -1,4 +1,4 @@
-"""Networks that run in rounds of two parties, shares between layers: how they are audited, what layers took."""
+"""Networks in rounds of two parties, with shares between layers: their audit, and the cost of layers."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -39,9 +39,9 @@ class Interactive:
     """An interactive program.
 
     Attributes:
-        program: without weights where the client is alone.
-        spectra: its weight spectra by node, if they were read.
-        profile: for predicted seconds; None for none.
+        program: program, without weights where the client is alone.
+        spectra: weight spectra by node, if they were read.
+        profile: operation times for predicted seconds; None for no prediction.
     """
 
     program: Program
@@ -65,35 +65,37 @@ class Interactive:
     def clear(self, image: np.ndarray) -> np.ndarray:
         return self.program.answered(interpret(self.program, image)[self.program.output.name]).reshape(-1)
 
-    def wrong(self, client: Client, request: np.ndarray, answers: Sequence[Answer], seen: Any) -> list[list[str]]:
-        """Return the nodes whose value does not follow from their inputs'; ``seen``: the server's shares."""
+    def wrong(
+        self, client: Client, request: np.ndarray, answers: Sequence[Answer], server_shares: Any
+    ) -> list[list[str]]:
+        """Return the nodes whose value does not follow from their inputs'."""
         program, (answer,) = self.program, answers
-        values = audit.reconstruct(program, client.shares, seen)
+        values = audit.reconstruct(program, client.shares, server_shares)
         source, output = program.nodes[0].name, program.output.name
         ends = (source, values[source], request), (output, program.answered(values[output]), answer.logits)
-        foreign = [name for name, own, value in ends if not np.array_equal(own.reshape(value.shape), value)]
+        foreign = [name for name, computed, value in ends if not np.array_equal(computed.reshape(value.shape), value)]
         return [audit.wrong_nodes(program, values) + foreign]
 
     def facts(self, of: Evaluation) -> dict[str, Any]:
-        """Return what was prepared, and how exact the results are."""
+        """Return the prepared work, and the exactness of the results."""
         before, ahead = summary(of.preparations), of.parties.ahead
         prepared = sum(answer.prepared for answer in of.answers)
-        found = {"prepared": prepared, **followed(of, self._unit)}
+        facts = {"prepared": prepared, **followed(of, self._unit)}
         online = [answer.online for answer in of.answers if answer.online]
         seconds, (last, _) = typical([seconds for _, seconds in online]), online[-1]
         size = sum(round.up + round.down for round in last)
-        found["online"] = Online(seconds, size, len(last), of.links(seconds, size, len(last)))
-        found["preparation"] = replace(before, links={}) if before and of.parties.how.throttle else before
-        found["counted"] = self.profile is not None and self.profile.counted
+        facts["online"] = Online(seconds, size, len(last), of.links(seconds, size, len(last)))
+        facts["preparation"] = replace(before, links={}) if before and of.parties.how.throttle else before
+        facts["counted"] = self.profile is not None and self.profile.counted
         stopped = [ahead.stopped] if ahead and ahead.stopped else []
-        return {**found, "dropped": [*of.parties.client.dropped, *stopped]}
+        return {**facts, "dropped": [*of.parties.client.dropped, *stopped]}
 
     @property
     def _unit(self) -> str | None:
         return UNIT if any(isinstance(node.operation, Truncate) for node in self.program.nodes) else None
 
     def layers(self, of: Evaluation) -> list[LayerRow]:
-        """Return what each layer with a round took, its preparation included."""
+        """Return the cost of each layer with a round, its preparation included."""
         exchanges = exchanges_of(self.program)
         return [
             self._layer(of, position, node, exchanges[node.name].plan)
@@ -128,9 +130,9 @@ class Interactive:
             seconds_predicted=self._predicted(node),
         )
 
-    def _counted(self, of: Evaluation, found: Audit, node: Node) -> tuple[Mapping[str, int], int]:
-        """The server's operations, and of how many images."""
-        _, before = found.meters
+    def _counted(self, of: Evaluation, audited: Audit, node: Node) -> tuple[Mapping[str, int], int]:
+        """Return the server's operations for a node, and their number of images."""
+        _, before = audited.meters
         return before.counts[node.name], prepared_for(of.preparations)
 
     def _predicted(self, node: Node) -> float | None:
@@ -141,7 +143,7 @@ class Interactive:
 
 
 def _rounds(of: Evaluation, program: Program, position: int) -> tuple[list[Traffic], list[Traffic]]:
-    """The rounds of a node: with the last image, and an image's part of them in the last preparation."""
+    """Return the rounds of a node: with the last image, and an image's part of them in the last preparation."""
     before, last = list[Traffic](), of.answers[-1].online
     assert last is not None
     online, _ = last

@@ -1,6 +1,6 @@
-"""A whole chain of stages, each a process of its own: what ladder.py does.
+"""A chain of stages, each a process of its own; ladder.py runs it.
 
-There is no record of its own to keep. A stage is complete when its run directory has a summary that was made with the
+The ladder keeps no record. A stage is complete when its run directory has a summary that was made with the
 settings it has now, so a stage that was run by hand counts too. Before a stage starts, its summary and those of all
 stages behind it are removed, with the states of interrupted runs that would start from what is replaced. Whenever the
 ladder is killed, the next one therefore runs exactly what is missing, and training goes on from its last epoch.
@@ -35,18 +35,18 @@ SCRIPTS: dict[str, tuple[str, type]] = {
 _STARTS = {"train": "recipe.init", "search": "init", "export": "init"}
 """Setting that names the network a script starts from."""
 _PLAIN = re.compile(r"(?!(?i:null|true|false|nan|[+-]?inf|[+-]?[0-9._]+(e[+-]?[0-9]+)?)$)[A-Za-z0-9_./:@%+-]+")
-"""Text that Hydra reads as text without quotes."""
+"""Pattern of text that Hydra reads as text without quotes."""
 
 Compose = Callable[[str, type, list[str]], Any]
-"""From a script's name, its schema and overrides to its settings."""
+"""Function (a script's name, its schema, overrides) -> its settings."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage and the command that makes it.
+    """A stage and its command.
 
     Attributes:
-        overrides: "setting=value" each.
+        overrides: overrides, "setting=value" each.
         settings: all settings of the script under them.
     """
 
@@ -61,17 +61,17 @@ class Stage:
         return Path(self.settings.out) / SUMMARY
 
     def changes(self) -> list[str] | None:
-        """Return how the settings differ from those of the result that is there; None if there is no result.
+        """Return the changes of the settings since the present result; None if there is no result.
 
         Raises:
             RuleError: the summary is damaged.
         """
         if not self.summary.is_file():
             return None
-        held = read_json(self.summary, "a summary", f"remove it, and {self.name} is run again")
-        if held.get("stage") != stage_of(self.name):
+        stored = read_json(self.summary, "a summary", f"remove it, and {self.name} is run again")
+        if stored.get("stage") != stage_of(self.name):
             return None
-        return Run(self.summary.parent, asdict(self.settings), MACHINES).changes(held.get("config", {}))
+        return Run(self.summary.parent, asdict(self.settings), MACHINES).changes(stored.get("config", {}))
 
 
 def stages(config: LadderConfig, compose: Compose) -> list[Stage]:
@@ -80,16 +80,16 @@ def stages(config: LadderConfig, compose: Compose) -> list[Stage]:
     Raises:
         RuleError: a setting of a stage does not exist, or its value breaks a rule.
     """
-    found = []
+    chain = []
     for name in config.chain:
         script, schema = SCRIPTS[stage_of(name)]
-        given = overrides(config, name)
-        found.append(Stage(name, script, given, compose(script, schema, given)))
-    return found
+        settings = overrides(config, name)
+        chain.append(Stage(name, script, settings, compose(script, schema, settings)))
+    return chain
 
 
 def overrides(config: LadderConfig, name: str) -> list[str]:
-    """Return what the command of a stage sets.
+    """Return the overrides of a stage's command.
 
     A stage starts from the last network that was trained before it. ``replace_more`` is one more ``replace``: it has
     that one's settings and its own, and a run directory of its own. Plans race by the recipe of ``finetune``.
@@ -103,7 +103,7 @@ def overrides(config: LadderConfig, name: str) -> list[str]:
     default = asdict(DataConfig())
     settings = {f"data.{key}": value for key, value in data.items() if value != default[key]}
     earlier = config.chain[: config.chain.index(name)]
-    before = [other for other in earlier if SCRIPTS[stage_of(other)][0] == "train"]
+    before = [previous for previous in earlier if SCRIPTS[stage_of(previous)][0] == "train"]
     if before and script in _STARTS:
         settings[_STARTS[script]] = f"{config.root}/{before[-1]}"
     if name != stage:
@@ -112,11 +112,11 @@ def overrides(config: LadderConfig, name: str) -> list[str]:
         settings |= flat({"model": asdict(config.model)})
     if script == "train":
         settings |= flat({"recipe": config.recipe})
-    for given in dict.fromkeys((stage, name)):
-        found = flat(config.stages.get(given) or {})
-        if given != name:
-            found.pop(_STARTS.get(script, ""), None)  # where a stage starts is its own
-        settings |= found
+    for stage_name in dict.fromkeys((stage, name)):
+        stage_settings = flat(config.stages.get(stage_name) or {})
+        if stage_name != name:
+            stage_settings.pop(_STARTS.get(script, ""), None)  # where a stage starts is its own
+        settings |= stage_settings
     if script == "search" and settings.get("race"):
         trained = flat({"recipe": config.recipe}) | flat(config.stages.get("finetune") or {})
         settings = {key: value for key, value in trained.items() if key.startswith("recipe.")} | settings
@@ -130,11 +130,11 @@ def overrides(config: LadderConfig, name: str) -> list[str]:
 def climb(
     chain: Sequence[Stage], until: str, run: Callable[[Stage], int], tell: Callable[[Stage, list[str] | None], object]
 ) -> int:
-    """Return the status of the first stage that failed, or 0: runs what is not complete, and all stages behind.
+    """Run the stages from the first incomplete one on, and return the status of the first that failed, or 0.
 
     Args:
-        until: the last one that is run; empty for all.
-        tell: called before each stage with its changes: [] for one that is complete.
+        until: last stage that is run; empty for all.
+        tell: function called before each stage with its changes: [] for one that is complete.
 
     Raises:
         RuleError: a summary is damaged.
@@ -155,13 +155,13 @@ def climb(
 
 
 def forget(chain: Sequence[Stage]) -> None:
-    """Remove what says that stages are complete, and interrupted runs that started from what the first one replaces.
+    """Remove stages' summaries, and interrupted runs that started from the first one's old result.
 
     Args:
-        chain: the stage that is run next, whose own interrupted run is kept, and those behind it.
+        chain: stage that is run next, whose own interrupted run is kept, and those behind it.
     """
-    first, *others = chain
-    for stage in others:
+    first, *later = chain
+    for stage in later:
         checkpoint.remove(stage.summary.parent)
         stage.summary.unlink(missing_ok=True)
     if first.summary.is_file():
@@ -178,20 +178,20 @@ def alone(root: Path) -> Iterator[int]:
     """
     with ExitStack() as stack:
         try:
-            held = stack.enter_context(locked(root / ".ladder.lock", wait=False))
+            lock = stack.enter_context(locked(root / ".ladder.lock", wait=False))
         except BlockingIOError:
             remedy = "wait for the other ladder or its last stage, end it, or use another root="
             raise RuleError("a root is for one ladder at a time", got=root, remedy=remedy) from None
-        yield held
+        yield lock
 
 
-def run(words: Sequence[str], held: int) -> int:
+def run(words: Sequence[str], lock: int) -> int:
     """Run a command in the terminal of this process, and end it when this process is interrupted.
 
     Returns:
         Its status, 128 plus the signal's number if a signal ended it.
     """
-    with subprocess.Popen(words, pass_fds=(held,)) as process:
+    with subprocess.Popen(words, pass_fds=(lock,)) as process:
         try:
             status = process.wait()
         except BaseException:
@@ -201,7 +201,7 @@ def run(words: Sequence[str], held: int) -> int:
 
 
 def _literal(value: object) -> str:
-    """Return a value as Hydra reads it.
+    """Return a value in Hydra's syntax.
 
     >>> _literal([1, "a b", None]), _literal(True), _literal("")
     ("[1,'a b',null]", 'true', "''")

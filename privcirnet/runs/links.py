@@ -1,4 +1,4 @@
-"""What an inference takes over networks: what was measured here, and what its bytes and round trips add."""
+"""The cost of an inference over networks: measured seconds, plus those of its bytes and round trips."""
 
 from privcirnet.artifact.summaries import LinkPrediction
 from privcirnet.he.planning.profile import LINKS
@@ -9,14 +9,14 @@ def over_links(compute: float, size: float, rounds: float) -> dict[str, LinkPred
 
     Args:
         compute: seconds measured where both parties are on one machine.
-        size: bytes, both ways.
+        size: bytes both ways.
 
     >>> over_links(1.0, 9e6, 10)["wan"].seconds
     2.8
     """
-    found = dict[str, LinkPrediction]()
+    predictions = dict[str, LinkPrediction]()
     for name, link in LINKS.items():
         if name != "local":
             parts = compute, size / link.bandwidth, rounds * link.round_trip
-            found[name] = LinkPrediction(*parts, seconds=sum(parts))
-    return found
+            predictions[name] = LinkPrediction(*parts, seconds=sum(parts))
+    return predictions

@@ -1,4 +1,4 @@
-"""How much memory an encrypted image takes, predicted from the program alone."""
+"""The memory of an encrypted image, predicted from the program alone."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ from privcirnet.he.protocol.framing.memory import client_in_memory, session_in_m
 from privcirnet.he.system.memory import machine_bytes
 
 WEIGHTS_GB = 4.0
-"""Of encoded weights that a server keeps, where nothing else is asked for; others are encoded again for every image."""
+"""Default size in GB of encoded weights that a server keeps; others are encoded again for every image."""
 _PROCESS_BYTES = 5e8
-"""Of a process beside weights and sessions: libraries, and what a reply is computed with."""
+"""Bytes of a process beside weights and sessions: libraries, and the buffers of a reply."""
 
 
 def weight_bytes(program: Program) -> int:
@@ -20,22 +20,22 @@ def weight_bytes(program: Program) -> int:
 
 
 def needed_bytes(program: Program, weights_gb: float | None = None) -> int:
-    """Return about how much memory server and client take in one process.
+    """Return the approximate bytes of server and client in one process.
 
     Args:
-        weights_gb: of encoded weights that are kept, in 10^9 bytes; None: all.
+        weights_gb: size of encoded weights that are kept, in 10^9 bytes; None: all.
     """
     weights = weight_bytes(program)
-    kept = weights if weights_gb is None else min(weights, int(1e9 * weights_gb))
-    return round(kept + session_in_memory(program) + client_in_memory(program) + _PROCESS_BYTES)
+    cached = weights if weights_gb is None else min(weights, int(1e9 * weights_gb))
+    return round(cached + session_in_memory(program) + client_in_memory(program) + _PROCESS_BYTES)
 
 
 def check_memory(program: Program, weights_gb: float | None, engine: str = "kernel") -> None:
     """Raise unless a program fits the memory that this process may take.
 
     Args:
-        weights_gb: of encoded weights that are kept, in 10^9 bytes; None: all.
-        engine: of the server: "kernel"; "tenseal", which keeps all weights; or "cleartext", which encodes none.
+        weights_gb: size of encoded weights that are kept, in 10^9 bytes; None: all.
+        engine: engine of the server: "kernel"; "tenseal", which keeps all weights; or "cleartext", which encodes none.
     """
     if weights_gb is not None and not weights_gb >= 0:
         raise RuleError("weights_gb must be 0 or more", got=weights_gb, remedy="use 4")
@@ -53,14 +53,14 @@ def check_sessions(programs: Sequence[Program], weights_gb: float, sessions: int
     """Raise unless a server's sessions fit the memory that its process may take, beside encoded weights.
 
     Args:
-        weights_gb: of encoded weights that are kept of all programs together, in 10^9 bytes.
-        sessions: the most at once.
+        weights_gb: size of encoded weights that are kept of all programs together, in 10^9 bytes.
+        sessions: most sessions at once.
     """
-    each = max(map(session_in_memory, programs), default=0)
+    size = max(map(session_in_memory, programs), default=0)
     weights, memory = min(sum(map(weight_bytes, programs)), int(1e9 * weights_gb)), machine_bytes()
     room = memory - weights - _PROCESS_BYTES
-    if sessions * each > room:
-        got = f"{sessions} of {each / 1e9:.2f} GB beside {weights / 1e9:.1f} GB of weights, in {memory / 1e9:.1f} GB"
-        fewer = f"use sessions={int(room // each)}, or " if room > each else "use "
+    if sessions * size > room:
+        got = f"{sessions} of {size / 1e9:.2f} GB beside {weights / 1e9:.1f} GB of weights, in {memory / 1e9:.1f} GB"
+        fewer = f"use sessions={int(room // size)}, or " if room > size else "use "
         remedy = f"{fewer}a smaller weights_gb, a program of smaller images or a machine with more memory"
         raise RuleError("all sessions of a server must fit its memory", got=got, remedy=remedy)

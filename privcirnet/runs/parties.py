@@ -23,24 +23,24 @@ from privcirnet.runs.warm_up import rehearse, warm_up
 from privcirnet.service.client import Party, ServiceClient
 
 Requests = Callable[[Sequence[Values] | Values, StepProgress], Iterator[tuple[Values, list[Answer]]]]
-"""Runs requests on images, see :func:`runs.answers.requests`."""
+"""Function that runs requests on images, see :func:`runs.answers.requests`."""
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How both parties run.
+    """The options of both parties.
 
     Attributes:
         engine: "kernel", "tenseal" (BFV) or "cleartext", which hides nothing.
-        weights_gb: of encoded weights in memory, at most; None: all, of CKKS 4. Others are encoded for each image.
-        weights_folder: keeps encoded weights from one start to the next; "" for none.
-        keys_gb: of a CKKS program's keys, at most.
+        weights_gb: most GB of encoded weights in memory; None: all, 4 for CKKS. Others are encoded for each image.
+        weights_folder: folder that keeps encoded weights between starts; "" for none.
+        keys_gb: most GB of a CKKS program's keys.
         apart: whether the server is a process of its own, with gRPC on loopback between the parties.
-        prepare: inferences to keep prepared; 0: none.
+        prepare: number of inferences to keep prepared; 0: none.
         pause_s: seconds between two images, in which inferences are prepared.
-        throttle: name of the link that messages are held up by; "" for none.
+        throttle: name of the link that delays messages; "" for none.
         audited: whether every step is checked.
-        warm: whether an image that nobody asked for comes first, for which kernels are compiled or loaded.
+        warm: whether a warm-up image comes first, for which kernels are compiled or loaded.
     """
 
     engine: str = "kernel"
@@ -56,11 +56,11 @@ class RunOptions:
 
     @property
     def served(self) -> bool:
-        """Whether the server's work is out of sight, in a process of its own or behind a link."""
+        """True if the server's work is out of sight, in a process of its own or behind a link."""
         return self.apart or bool(self.throttle)
 
     def task(self, program: Any, server: Callable[..., Served], party: Party, spectra: Any = None) -> ServerTask:
-        """Return what a server of a program has to do; arguments as of it."""
+        """Return the task of a program's server; for the arguments see :class:`ServerTask`."""
         limit = None if self.weights_gb is None else int(1e9 * self.weights_gb)
         folder = Path(self.weights_folder) if self.weights_folder else None
         return ServerTask(
@@ -73,15 +73,15 @@ class Parties:
     """A client, and the server that replies to it.
 
     Attributes:
-        server: what replies to it; of CKKS in one process, the client itself, which is both.
-        requests: runs images.
-        meters: the client's, of all images, and of all offline work, if there is any.
-        report: tells what the server did for the last request; None if nobody may know.
-        seconds_setup: until the first request: making and loading keys, and encoding weights if that was done too.
-        seconds_warm_up: after that; None if nothing was.
-        bytes_keys: of all keys, sent once.
-        ahead: what is prepared before its images; None for nothing.
-        how: the settings.
+        server: handler that replies to it; for CKKS in one process, the client itself, which is both.
+        requests: function that runs images.
+        meters: the client's meters, of all images, and of all offline work, if there is any.
+        report: function that reports the server's work for the last request; None if nobody may know.
+        seconds_setup: seconds until the first request: making and loading keys, and encoding weights if that was done.
+        seconds_warm_up: seconds of the warm-up after that; None without one.
+        bytes_keys: bytes of all keys, sent once.
+        ahead: preparation before images; None for none.
+        how: options of both parties.
     """
 
     client: Any
@@ -106,10 +106,10 @@ def parties(  # noqa: PLR0913, PLR0917
     how: RunOptions,
     persist: Persist = once,
 ) -> Parties:
-    """Return a client and what replies to it, behind a link if the settings name one.
+    """Return a client and the handler of its requests, behind a link if the settings name one.
 
     Args:
-        persist: see :func:`runs.answers.requests`.
+        persist: function that makes each request, see :func:`runs.answers.requests`.
     """
     handler = throttled(server, how.throttle)
 
@@ -123,7 +123,7 @@ def parties(  # noqa: PLR0913, PLR0917
 
 @contextmanager
 def open_parties(task: ServerTask, how: RunOptions, bar: Bar) -> Iterator[Parties]:
-    """Yield both parties as a service has them, in this process or each in its own. They are closed in the end.
+    """Yield both parties as in a service, in this process or each in its own. They are closed in the end.
 
     Raises:
         RuleError: the server refuses the program, or its process ended.
@@ -150,12 +150,12 @@ def open_parties(task: ServerTask, how: RunOptions, bar: Bar) -> Iterator[Partie
             remote = stack.enter_context(ServiceClient(process.address, how.engine, party=task.party))
         ahead = Ahead(how.prepare, remote.store, False, remote.reopen, how.pause_s)
         setup = time.perf_counter() - started
-        apart = parties(remote.party, remote, process.report, setup, remote.bytes_keys, ahead, how)
-        yield replace(apart, seconds_warm_up=warm)
+        remote_parties = parties(remote.party, remote, process.report, setup, remote.bytes_keys, ahead, how)
+        yield replace(remote_parties, seconds_warm_up=warm)
 
 
 def _warmed(how: RunOptions, bar: Bar, run: Callable[[], object]) -> float | None:
-    """Warm up, if the settings say so; returns the seconds that it took."""
+    """Warm up, if the settings say so, and return the seconds that it took."""
     if not how.warm:
         return None
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Any pictures as the images of a program, one after the other, and what is found of them."""
+"""The classification of arbitrary pictures as a program's images, one after the other."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,13 +17,13 @@ from privcirnet.runs.parties import Parties
 
 @dataclass(frozen=True)
 class ImageInterface:
-    """What a program takes and what it gives, of pictures as its data set has them.
+    """The inputs and outputs of a program, for pictures in its data set's form.
 
     Attributes:
-        shape: (C, H, W) of an image.
+        shape: shape (C, H, W) of an image.
         low: least value of a pixel.
-        high: largest value of a pixel, as the data set has them.
-        logits: how many.
+        high: largest value of a pixel in the data set.
+        logits: number of logits.
         log_step: real logit = result x 2^log_step.
     """
 
@@ -34,22 +34,22 @@ class ImageInterface:
     log_step: int
 
 
-def ends_of(known: Known, levels: int = 0) -> ImageInterface:
-    """Return what a program takes and gives.
+def ends_of(description: Known, levels: int = 0) -> ImageInterface:
+    """Return the inputs and outputs of a program.
 
     Args:
         levels: largest pixel of its data set, of which a CKKS program does not know all; 0 where nobody knows.
     """
-    pixels = known.pixels
+    pixels = description.pixels
     if pixels.steps > 1:
         got, remedy = f"{pixels.steps} steps", "call privcirnet.load(folder) with arrays"
         raise RuleError("pictures must have one step for all channels", got=got, remedy=remedy)
     high = pixels.high if pixels.whole else levels or pixels.high
-    return ImageInterface(pixels.shape, pixels.low, high, known.classes, known.result_log_step)
+    return ImageInterface(pixels.shape, pixels.low, high, description.classes, description.result_log_step)
 
 
 def check_data(ends: ImageInterface, shape: Sequence[int] | None, classes: Sequence[str], data: str) -> None:
-    """Raise unless a data set can be the program's; ``shape``: of its images; ``data``: its name."""
+    """Raise unless a data set can be the program's; ``shape``: shape of its images; ``data``: its name."""
     remedy = f"give the program's data set with data=, got data={data}"
     if shape is not None and tuple(shape) != ends.shape:
         got = f"{tuple(shape)} for {ends.shape}"
@@ -60,7 +60,7 @@ def check_data(ends: ImageInterface, shape: Sequence[int] | None, classes: Seque
 
 
 def preparation_for(ends: ImageInterface, data: str) -> Preparation:
-    """Return how any picture becomes the pixels of a program; ``data``: name of its data set."""
+    """Return the preparation of pictures as pixels of a program; ``data``: name of its data set."""
     if ends.low != 0:
         got, remedy = f"[{ends.low}, {ends.high}]", "prepare images of this network in a program of your own"
         raise RuleError("a picture can become pixels from 0 up", got=got, remedy=remedy)
@@ -74,14 +74,14 @@ def name_of_class(classes: Sequence[str], label: int) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """How answers become rows.
+    """The conversion of answers to rows.
 
     Attributes:
-        version: of the program.
+        version: version of the program.
         step: real logit = result x step.
         classes: names by label; empty where nobody knows them.
-        top: logits of a row, at most.
-        class_alone: whether the server tells no more.
+        top: most logits of a row.
+        class_alone: whether the server reveals the class alone.
     """
 
     version: str
@@ -91,16 +91,16 @@ class Reading:
     class_alone: bool = False
 
     @classmethod
-    def of(cls, known: Known, version: str, classes: Sequence[str], top: int) -> "Reading":
-        """Return how answers of a program become rows."""
-        return cls(version, 2.0**known.result_log_step, classes, top, known.class_alone)
+    def of(cls, description: Known, version: str, classes: Sequence[str], top: int) -> "Reading":
+        """Return the conversion of a program's answers to rows."""
+        return cls(version, 2.0**description.result_log_step, classes, top, description.class_alone)
 
     def unreadable(self, picture: Picture) -> PictureResult:
         """Return the row of a file that is no picture."""
         return PictureResult(picture.path, self.version, refused=picture.refused)
 
     def row(self, path: str, answer: Answer) -> PictureResult:
-        """Return the row of an answer; of a result that is not to be used, without it."""
+        """Return the row of an answer, without a result that is not to be used."""
         up, down = answer.bytes
         row = PictureResult(
             path, self.version, seconds=answer.seconds, bytes_up=up, bytes_down=down, prepared=answer.prepared
@@ -110,25 +110,25 @@ class Reading:
         values = answer.logits.astype(np.float64) * self.step
         order = np.argsort(-values, kind="stable")
         names = [name_of_class(self.classes, int(label)) for label in order[: self.top]]
-        found = [Logit(int(i), name, float(values[i])) for i, name in zip(order, names, strict=False)]
-        row = replace(row, label=found[0].label, name=found[0].name)
+        logits = [Logit(int(i), name, float(values[i])) for i, name in zip(order, names, strict=False)]
+        row = replace(row, label=logits[0].label, name=logits[0].name)
         if self.class_alone:
             return row
         margin = float(values[order[0]] - values[order[1]]) if len(order) > 1 else None
-        return replace(row, logits=found, margin=margin)
+        return replace(row, logits=logits, margin=margin)
 
 
 def classify(
     parties: Parties,
     pictures: Iterable[Picture],
     reading: Reading,
-    left: Callable[[], int],
+    remaining: Callable[[], int],
     progress: StepProgress = no_progress,
 ) -> Iterator[PictureResult]:
     """Yield a row for each picture, as soon as it is known.
 
     Args:
-        left: pictures that are known to come, after those that were yielded.
+        remaining: function that returns the number of pictures to come after those that were yielded.
 
     Raises:
         RuleError: the server refuses or is gone, or the store of the pictures.
@@ -138,19 +138,19 @@ def classify(
             yield reading.unreadable(picture)
             continue
         if parties.ahead:
-            parties.ahead.more = left() - 1
+            parties.ahead.more = remaining() - 1
         for _, (answer,) in parties.requests([picture.pixels], progress):
             yield reading.row(picture.path, answer)
 
 
 @dataclass
 class Tally:
-    """What rows come to.
+    """The totals of rows.
 
     Attributes:
-        classes: how many of each, by name.
-        refused: how many without a class.
-        asked: how many a server answered.
+        classes: number of rows by name of the class.
+        refused: number of rows without a class.
+        asked: number of rows that a server answered.
     """
 
     classes: Counter[str] = field(default_factory=Counter[str])
@@ -162,7 +162,7 @@ class Tally:
 
     @classmethod
     def of(cls, rows: Iterable[PictureResult]) -> "Tally":
-        """Return what rows come to."""
+        """Return the totals of rows."""
         tally = cls()
         for row in rows:
             tally.add(row)
@@ -178,9 +178,9 @@ class Tally:
         self.seconds += row.seconds
 
     def __add__(self, other: "Tally") -> "Tally":
-        return Tally(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+        return Tally(*(getattr(self, attribute.name) + getattr(other, attribute.name) for attribute in fields(self)))
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """The number of rows."""
         return self.classes.total() + self.refused

@@ -1,4 +1,4 @@
-"""Inferences that are prepared before their images: when, how many at a time, and what it took."""
+"""Inferences that are prepared before their images: the time, the batches, and the cost."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,31 +13,31 @@ from privcirnet.runs.links import over_links
 from privcirnet.runs.timings import typical
 
 
-def prepared_for(each: Sequence[PreparedBatch]) -> int:
-    """Return for how many images."""
-    return sum(one.count for one in each)
+def prepared_for(batches: Sequence[PreparedBatch]) -> int:
+    """Return the number of images of some batches."""
+    return sum(batch.count for batch in batches)
 
 
-def summary(each: Sequence[PreparedBatch]) -> Prepared | None:
-    """Return what an image's preparation took; None if nothing was prepared."""
-    if not each:
+def summary(batches: Sequence[PreparedBatch]) -> Prepared | None:
+    """Return the cost of an image's preparation; None if nothing was prepared."""
+    if not batches:
         return None
-    done, images = [round for one in each for round in one.traffic], prepared_for(each)
-    seconds = typical([one.seconds / one.count for one in each])
+    done, images = [round for batch in batches for round in batch.traffic], prepared_for(batches)
+    seconds = typical([batch.seconds / batch.count for batch in batches])
     size, rounds = sum(round.up + round.down for round in done) / images, len(done) / images
     return Prepared(seconds, size, rounds, over_links(seconds, size, rounds))
 
 
 @dataclass
 class Ahead:
-    """Prepares inferences for images of which one comes after the other: in pauses, and whenever none is left.
+    """A stock of prepared inferences for images in sequence: filled in pauses, and whenever none is left.
 
     Attributes:
-        count: to keep prepared; 0: none.
-        keep: whether what is left over at the end is of use; otherwise there are no more than there are images.
-        again: makes a session that refused to prepare one that runs images.
-        pause_s: seconds between two images, in which nothing is asked for.
-        more: images that will come after those that are asked for now.
+        count: number of inferences to keep prepared; 0: none.
+        keep: whether inferences left over at the end are of use; otherwise there are no more than images.
+        again: function that makes a session that refused to prepare one that runs images.
+        pause_s: seconds between two images, without requests.
+        more: number of images that will come after the present request.
     """
 
     count: int
@@ -51,16 +51,16 @@ class Ahead:
 
     @property
     def done(self) -> list[PreparedBatch]:
-        """What was prepared, as many at once as each says."""
+        """The batches that were prepared."""
         return self._idle.done if self._idle else []
 
     @property
     def stopped(self) -> str:
-        """Why no more is prepared, in words; "" if nothing is known against it."""
+        """The reason why no more is prepared, in words; "" if there is none."""
         return self._idle.stopped if self._idle else ""
 
     def before(self, client: Client, server: Handler, images: int, progress: ExchangeProgress) -> None:
-        """Prepare, in a pause and if there is nothing left. Where that fails, an image is prepared when it comes.
+        """Prepare in a pause, and if there is nothing left. Where that fails, an image is prepared when it comes.
 
         Raises:
             Lost: the server is gone.

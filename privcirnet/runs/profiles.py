@@ -1,4 +1,4 @@
-"""Profiles: read, or measured on this machine."""
+"""Profiles, which are read, or measured on this machine."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,9 +18,9 @@ from privcirnet.runs.progress import Bar, silent
 PROFILE = "profile.json"
 """File of a search with the operation times behind its predictions."""
 CALIBRATION_ROUNDS = 25
-"""Rounds over all operations, of which medians are taken."""
+"""Number of rounds over all operations, of which medians are taken."""
 RANKING_ROUNDS = 5
-"""Rounds for a profile that only ranks sets of parameters, with its times scaled to each."""
+"""Number of rounds for a profile that only ranks sets of parameters, with its times scaled to each."""
 
 
 def find_profile(
@@ -32,14 +32,14 @@ def find_profile(
 
     Args:
         engine: Name of the engine to measure; "" for the one of the settings.
-        rounds: To measure, if it is measured.
+        rounds: Number of rounds, if it is measured.
 
     Raises:
         RuleError: The file is no profile, or no set of parameters is secure with these settings.
     """
     if he.profile == "counted":
-        chosen = _one_set(he)
-        return replace(COUNTED, ring_degree=chosen.ring_degree, coefficient_bits=chosen.coefficient_bits)
+        parameter_set = _one_set(he)
+        return replace(COUNTED, ring_degree=parameter_set.ring_degree, coefficient_bits=parameter_set.coefficient_bits)
     if he.profile != "calibrate":
         return read_profile(Path(he.profile))
     return measure(_one_set(he), engine or he.engine, bar, rounds, table)
@@ -47,10 +47,10 @@ def find_profile(
 
 @contextmanager
 def kept(profile: Profile, he: HEConfig, path: Path) -> Iterator[None]:
-    """Yield; where a rule stops what is done with a measured profile, keep the profile and say where.
+    """Keep a measured profile where a rule stops the block that uses it, and say where.
 
     Raises:
-        RuleError: what is done raised it; its remedy names the file.
+        RuleError: the block raised it; its remedy names the file.
     """
     try:
         yield
@@ -68,25 +68,25 @@ def _one_set(he: HEConfig) -> ParameterSet:
     return WIDE if WIDE in allowed else allowed[0]
 
 
-def profile_at(profile: Profile, wanted: ParameterSet, engine: str, bar: Bar = silent) -> Profile:
+def profile_at(profile: Profile, parameter_set: ParameterSet, engine: str, bar: Bar = silent) -> Profile:
     """Return a profile at a set: the given one if it was measured there, else this machine's, measured now.
 
     The papers' units are the same at every set.
     """
-    if profile.parameter_set == wanted:
+    if profile.parameter_set == parameter_set:
         return profile
     if profile.seconds == COUNTED.seconds:
-        return replace(profile, ring_degree=wanted.ring_degree, coefficient_bits=wanted.coefficient_bits)
-    return measure(wanted, engine, bar)
+        return replace(profile, ring_degree=parameter_set.ring_degree, coefficient_bits=parameter_set.coefficient_bits)
+    return measure(parameter_set, engine, bar)
 
 
 def measure(
-    wanted: ParameterSet, engine: str, bar: Bar = silent, rounds: int = CALIBRATION_ROUNDS, table: str = TABLE
+    parameter_set: ParameterSet, engine: str, bar: Bar = silent, rounds: int = CALIBRATION_ROUNDS, table: str = TABLE
 ) -> Profile:
     """Return this machine's profile at a set, measured now.
 
     Args:
-        rounds: Timed rounds over all operations, after one that is not.
+        rounds: Number of timed rounds over all operations, after one that is not timed.
     """
-    with bar(f"Calibration, {engine}, n = {wanted.ring_degree}", rounds + 1) as advance:
-        return calibrate(wanted.ring_degree, wanted.coefficient_bits, rounds, advance, engine, table)
+    with bar(f"Calibration, {engine}, n = {parameter_set.ring_degree}", rounds + 1) as advance:
+        return calibrate(parameter_set.ring_degree, parameter_set.coefficient_bits, rounds, advance, engine, table)

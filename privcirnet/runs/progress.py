@@ -1,4 +1,4 @@
-"""How the library reports progress: through callbacks. Whoever calls it decides what a person sees."""
+"""Progress of the library, reported through callbacks. The caller decides what a person sees."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -6,20 +6,20 @@ from typing import Protocol
 
 
 class Advance(Protocol):
-    """What a bar yields: called at each step."""
+    """The function that a bar yields, called at each step."""
 
     def __call__(self, note: object = "", by: int = 1, to: float | None = None, of: float | None = None) -> None:
-        """Advance.
+        """Advance the bar.
 
         Args:
-            to: where to advance to instead; may be a fraction.
-            of: steps that there are, where that has changed.
+            to: position to advance to instead; may be a fraction.
+            of: number of steps, where that has changed.
         """
         ...
 
 
 Bar = Callable[[str, int], AbstractContextManager[Advance]]
-"""Opens a progress bar by its description and number of steps; 0 steps: work whose length is not known."""
+"""Function (description, number of steps) -> progress bar; 0 steps: work of unknown length."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""How often truncation on shares changes an answer: a program in clear, truncated at random as both parties would.
+"""A rehearsal of truncation on shares: a program in clear, truncated at random as both parties would.
 
 Truncations are the one freedom that an encrypted inference has against the integer network (docs/mathematics.md,
 "Truncation"): each value is rounded up or down by its masks. Guard bits make that harmless. Too few of them let a close
@@ -23,7 +23,7 @@ from privcirnet.he.ring import modular
 from privcirnet.runs.progress import Bar, silent
 
 FIGURES = ("images", "changed", "refused", "differ", "difference")
-"""What a rehearsal says."""
+"""Keys of a rehearsal's result."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Trial:
 
     Attributes:
         images: integers, (N, C, H, W).
-        logits: of the quantized network, (N, classes).
+        logits: logits of the quantized network, (N, classes).
     """
 
     images: Values
@@ -83,13 +83,13 @@ def spoiled(rehearsal: Mapping[str, float]) -> bool:
 
 
 def _answered(program: Program, logits: np.ndarray) -> np.ndarray:
-    """Logits as the answer has them, (N, classes)."""
+    """Return the logits of the answer, (N, classes)."""
     classes = [program.answered(row.argmax()) for row in logits] if program.answer == "top1" else [*logits]
     return np.stack(classes).reshape(logits.shape)
 
 
 def _apart(logits: np.ndarray, quantized: np.ndarray) -> dict[str, float]:
-    """How far logits are from the quantized network's, both (N, classes)."""
+    """Return the distance of logits from the quantized network's, both (N, classes)."""
     far, size = np.abs(logits - quantized).max(axis=1), np.abs(quantized).max(axis=1)
     shares = far / np.where(size > 0, size, 1)
     differ = int((logits.argmax(axis=1) != quantized.argmax(axis=1)).sum())
@@ -97,16 +97,15 @@ def _apart(logits: np.ndarray, quantized: np.ndarray) -> dict[str, float]:
     return {"differ": differ, "difference": float(np.median(usual)) if len(usual) else math.inf}
 
 
-def in_words(found: Mapping[str, float]) -> str:
-    """Return in a clause how far encrypted logits stand from the quantized network's.
+def in_words(rehearsal: Mapping[str, float]) -> str:
+    """Describe the distance of encrypted logits from the quantized network's, in a clause.
 
     Args:
-        found: of :func:`rehearse`.
+        rehearsal: result of :func:`rehearse`.
     """
-    differ, images = f"{found['differ']:.0f}", f"{found['images']:.0f}"
-    return (
-        f"encrypted logits {found['difference']:.1%} off the quantized network's, {differ} of {images} classes differ"
-    )
+    differ, images = f"{rehearsal['differ']:.0f}", f"{rehearsal['images']:.0f}"
+    off = f"encrypted logits {rehearsal['difference']:.1%} off the quantized network's"
+    return f"{off}, {differ} of {images} classes differ"
 
 
 def on_shares(values: Values, bits: int, t: int, masks: np.random.Generator) -> Values:
@@ -114,7 +113,7 @@ def on_shares(values: Values, bits: int, t: int, masks: np.random.Generator) -> 
 
     Args:
         values: integers in (-t/2, t/2).
-        masks: the server's share is drawn from.
+        masks: generator from which the server's share is drawn.
 
     Returns:
         floor or ceiling of the exact quotients, the ceiling with the probability of the part that is cut off; anything

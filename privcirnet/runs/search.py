@@ -1,4 +1,4 @@
-"""Block sizes for a trained network, under the settings of search.py: what search.py and privcirnet.search do."""
+"""The search of block sizes for a trained network, under the settings of search.py; privcirnet.search uses it."""
 
 import math
 import time
@@ -52,19 +52,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found; printed, a table of its layers.
+    """The result of a search; printed, a table of its layers.
 
     Attributes:
-        profile: operation times as they were measured; predictions scale them to the program's (n, q).
+        profile: measured operation times; predictions scale them to the program's (n, q).
         figures: predictions by layer and block size.
-        latency: what the budget limits of them, seconds.
-        budget: seconds.
-        uniform: one block size everywhere, by block size.
-        front: (budget, best assignment) of the sweep.
+        latency: the predicted seconds that the budget limits.
+        budget: budget in seconds.
+        uniform: plans of one block size everywhere, by block size.
+        front: pairs (budget, best assignment) of the sweep.
         pairs: layers that may be composed, if that was allowed.
-        candidates: the plans that competed, with their scores; the solution is the best of them.
+        candidates: plans that competed, with their scores; the solution is the best of them.
         together: predictions for composed layers, by the second layer's name and block size.
-        ckks: parameters, depth and counts of a CKKS network; None of an interactive one.
+        ckks: parameters, depth and counts of a CKKS network; None for an interactive one.
     """
 
     profile: Profile
@@ -83,28 +83,28 @@ class SearchResult:
 
     @property
     def block_sizes(self) -> dict[str, int]:
-        """Block size by layer name, for :func:`privcirnet.passes.convert.circulant_`."""
+        """The block sizes by layer name, for :func:`privcirnet.passes.convert.circulant_`."""
         return self.solution.layers
 
     @property
     def activations(self) -> dict[str, str]:
-        """What activations become, "own" if they stay, for :func:`privcirnet.polynomial_`."""
+        """The replacements of activations, "own" if they stay, for :func:`privcirnet.polynomial_`."""
         return _activations(self.solution)
 
     @property
     def composed(self) -> tuple[str, ...]:
-        """Layers that become one with the layer before them, for :func:`privcirnet.passes.fuse.fuse`."""
+        """The layers that become one with the layer before them, for :func:`privcirnet.passes.fuse.fuse`."""
         return self.solution.composed
 
     @property
     def scores(self) -> dict[str, float]:
-        """Score before training by the name of a plan that competed, the best first; empty if none was scored."""
-        return _ranked((each.score, each.name) for each in self.candidates)
+        """The scores before training by name of a plan that competed, the best first; empty if none was scored."""
+        return _ranked((candidate.score, candidate.name) for candidate in self.candidates)
 
     @property
     def raced(self) -> dict[str, float]:
-        """Score after the race by the name of a plan, the best first; empty without a race."""
-        return _ranked((each.raced, each.name) for each in self.candidates)
+        """The scores after the race by name of a plan, the best first; empty without a race."""
+        return _ranked((candidate.raced, candidate.name) for candidate in self.candidates)
 
     def predicted(self) -> CostPrediction:
         """Return the predictions of the best assignment."""
@@ -131,7 +131,7 @@ class SearchResult:
 
     @property
     def competition(self) -> dict[str, dict[str, float]]:
-        """Scores of all plans, by the moment: before training, and after the race if there was one."""
+        """Return the scores of all plans, by the moment: before training, and after the race if there was one."""
         moments = {"before training": self.scores, "after the race": self.raced}
         return {moment: scores for moment, scores in moments.items() if scores}
 
@@ -158,26 +158,26 @@ class StoredSearch:
 def search(
     config: SearchRunConfig, data: ImageData, bar: Bar = silent, tell: Callable[[str], object] = lambda _: None
 ) -> StoredSearch:
-    """Return what a search in the network of a run directory finds.
+    """Search in the network of a run directory, and return the result.
 
     Args:
-        tell: called before anything is measured with what the chain will stop at later.
+        tell: function called before any measurement with the obstacles of later stages.
     """
-    held = read_checkpoint(run_file(config.init, stages.CHECKPOINT, "train.py"))
-    model = stages.built(held, data).model
+    stored = read_checkpoint(run_file(config.init, stages.CHECKPOINT, "train.py"))
+    model = stages.built(stored, data).model
     image, _ = next(data.sampled(1, 1))
-    if left := left_to_replace(model, image):
-        tell(left)
+    if remaining := left_to_replace(model, image):
+        tell(remaining)
     names = {name: {} for name in layer_shapes(model, image)}
     names |= {name: {OPTIONS["own"]: CostPrediction()} for name in _activation_sizes(config, model, image)}
     constraints_for(names, config.pinned, config.equal)  # said before a minute of calibrating
     sensitivities.check_trained(model, data, config.sensitivity, config.samples)
     profile = distributed.from_first(lambda: find_profile(config.he, bar=bar))
     with kept(profile, config.he, Path(config.out) / PROFILE):
-        facts = {"checkpoint": held.digest(), "race": config.race, "recipe": asdict(config.recipe)}
+        facts = {"checkpoint": stored.digest(), "race": config.race, "recipe": asdict(config.recipe)}
         scores = Scores(Path(config.out) / RACE, facts | {"data": asdict(config.data)})
-        found = search_in(model, data, config, profile, bar, scores)
-    return StoredSearch(held.model, held.digest(), found, config.pad)
+        result = search_in(model, data, config, profile, bar, scores)
+    return StoredSearch(stored.model, stored.digest(), result, config.pad)
 
 
 def search_in(
@@ -188,13 +188,13 @@ def search_in(
     bar: Bar = silent,
     scores: Scores | None = None,
 ) -> SearchResult:
-    """Return what a search finds: latencies, sensitivities measured until they decide, the best assignment.
+    """Search, and return latencies, sensitivities measured until they decide, and the best assignment.
 
     Under torchrun every process calls it, and all find the same.
 
     Args:
-        model: trained and dense; left as it was.
-        scores: of an interrupted race; None for a new one.
+        model: trained dense network; left as it was.
+        scores: scores of an interrupted race; None for a new one.
 
     Raises:
         RuleError: the budget is out of reach, or a layer has no encrypted form.
@@ -212,10 +212,10 @@ def search_in(
         **figures,
         **activation_figures(model, _activation_sizes(config, model, image), config.activations, goal),
     }
-    found = pairs(fuse(model)) if config.compose else []
-    together = composed_figures(found, shapes, figures, profile, link)
+    layer_pairs = pairs(fuse(model)) if config.compose else []
+    pair_figures = composed_figures(layer_pairs, shapes, figures, profile, link)
     latency = amounts_of(figures, config.limited)
-    constraints = _constraints(config, figures, composables(found, together, config.limited))
+    constraints = _constraints(config, figures, composables(layer_pairs, pair_figures, config.limited))
     budget = _budget(config, latency, profile.counted)
 
     def decided(omega: Mapping[str, Mapping[int, float]]) -> Solution:
@@ -241,14 +241,14 @@ def search_in(
     candidates = (
         competed(model, data, config, problem, scores or Scores(), bar) if config.scores else problem.candidates()
     )
-    chosen = best(candidates)
-    _warn_of_extremes(chosen, latency)
-    measured = kinds[chosen.proposed_by] if chosen.proposed_by in kinds else next(iter(kinds.values()))
+    winner = best(candidates)
+    _warn_of_extremes(winner, latency)
+    measured = kinds[winner.proposed_by] if winner.proposed_by in kinds else next(iter(kinds.values()))
     omega = measured.values
     front = sweep(omega, latency, config.sweep, constraints, config.solver) if config.sweep else []
     points = uniform_points(omega, latency)
-    made = measured_profile, figures, latency, measured, budget, chosen.solution, points, front, seconds
-    return SearchResult(*made, candidates, found, together, ckks.facts() if ckks else None)
+    parts = measured_profile, figures, latency, measured, budget, winner.solution, points, front, seconds
+    return SearchResult(*parts, candidates, layer_pairs, pair_figures, ckks.facts() if ckks else None)
 
 
 def _at_the_program(model: nn.Module, image: Tensor, config: SearchRunConfig, profile: Profile) -> Profile:
@@ -262,61 +262,61 @@ def _at_the_program(model: nn.Module, image: Tensor, config: SearchRunConfig, pr
 
 def write(stored: StoredSearch, out: Path) -> None:
     """Write plans, profile and pictures."""
-    found, model = stored.result, stored.model
-    about = {"model": model, "checkpoint": stored.checkpoint, "profile": found.profile.to_dict()}
+    result, model = stored.result, stored.model
+    about = {"model": model, "checkpoint": stored.checkpoint, "profile": result.profile.to_dict()}
     about |= {"pad": True} if stored.pad else {}
-    unit = column_unit(found.profile.counted)
+    unit = column_unit(result.profile.counted)
     for earlier in [*(out / "plans").glob("*ms.json"), *(out / "plans").glob(f"*{UNITS}.json")]:
         earlier.unlink()
-    plans = [(out / "plan.json", found.budget, found.solution)]
-    named = zip(_told_apart([unit.scale * budget for budget, _ in found.front]), found.front, strict=True)
+    plans = [(out / "plan.json", result.budget, result.solution)]
+    named = zip(_told_apart([unit.scale * budget for budget, _ in result.front]), result.front, strict=True)
     plans += [(out / "plans" / f"{name}{unit.name}.json", budget, solution) for name, (budget, solution) in named]
     for path, budget, solution in plans:
         facts = {"budget_s": budget, "latency_predicted_s": solution.latency, "objective": solution.sensitivity}
         joined = {"composed": list(solution.composed)} if solution.composed else {}
         joined |= {"activations": become} if (become := _activations(solution)) else {}
         write_plan(path, solution.layers, **joined, **facts, **about)
-    write_json(out / PROFILE, found.profile.to_dict())
-    front = [(solution.latency, solution.sensitivity) for _, solution in found.front]
-    uniform = {b: (point.latency, point.sensitivity) for b, point in found.uniform.items()}
-    chosen = found.solution.latency, found.solution.sensitivity
-    plots.pareto(out / "pareto.png", front, uniform, chosen, model, unit)
-    if found.competition:
-        plots.plans(out / "plans.png", found.competition, UNIFORM, model)
-    values, chosen_of = found.measured.values, found.solution.block_sizes
+    write_json(out / PROFILE, result.profile.to_dict())
+    front = [(solution.latency, solution.sensitivity) for _, solution in result.front]
+    uniform = {b: (point.latency, point.sensitivity) for b, point in result.uniform.items()}
+    solution_point = result.solution.latency, result.solution.sensitivity
+    plots.pareto(out / "pareto.png", front, uniform, solution_point, model, unit)
+    if result.competition:
+        plots.plans(out / "plans.png", result.competition, UNIFORM, model)
+    values, chosen_of = result.measured.values, result.solution.block_sizes
     options = sorted({b for row in values.values() for b in row if b not in _UNCHANGED}, key=lambda b: (b < 0, abs(b)))
     named = {n: {_option(b): row.get(b, math.nan) for b in options} for n, row in values.items()}
     plots.sensitivities(out / "sensitivity.png", named, {n: _option(b) for n, b in chosen_of.items()}, model)
-    plots.blocks(out / "blocks.png", found.block_sizes, model)
+    plots.blocks(out / "blocks.png", result.block_sizes, model)
 
 
-def summary(found: SearchResult) -> dict[str, Any]:
-    """Return everything that was found, as plain data."""
-    solution, measured = found.solution, found.measured
+def summary(result: SearchResult) -> dict[str, Any]:
+    """Return the whole result as plain data."""
+    solution, measured = result.solution, result.measured
     errors = {name: {b: e.error for b, e in row.items()} for name, row in measured.omegas.items()}
-    tables = {"latency": found.latency, "sensitivity": measured.values, "sensitivity_error": errors}
-    predicted = {name: {b: asdict(figures) for b, figures in row.items()} for name, row in found.figures.items()}
+    tables = {"latency": result.latency, "sensitivity": measured.values, "sensitivity_error": errors}
+    predicted = {name: {b: asdict(figures) for b, figures in row.items()} for name, row in result.figures.items()}
 
     def of(table: Mapping[str, Mapping[int, Any]]) -> dict[str, Mapping[int, Any]]:
-        return {name: table[name] for name in found.block_sizes}
+        return {name: table[name] for name in result.block_sizes}
 
     return {
         "stage": "search",
-        "counted": found.profile.counted,
+        "counted": result.profile.counted,
         "status": solution.status,
         "gap": solution.gap,
         "objective": solution.sensitivity,
-        "budget_s": found.budget,
+        "budget_s": result.budget,
         "latency_predicted_s": solution.latency,
-        "predicted": asdict(found.predicted()),
+        "predicted": asdict(result.predicted()),
         "uniform": {
-            b: {"latency_predicted_s": p.latency, "objective": p.sensitivity} for b, p in found.uniform.items()
+            b: {"latency_predicted_s": p.latency, "objective": p.sensitivity} for b, p in result.uniform.items()
         },
         "sweep": [
             {"budget_s": budget, "latency_predicted_s": s.latency, "objective": s.sensitivity}
-            for budget, s in found.front
+            for budget, s in result.front
         ],
-        "block_sizes": found.block_sizes,
+        "block_sizes": result.block_sizes,
         "composed": list(solution.composed),
         "layers": of(predicted),
         **{name: of(table) for name, table in tables.items()},
@@ -328,7 +328,7 @@ def summary(found: SearchResult) -> dict[str, Any]:
                     for b, figures in predicted[name].items()
                 },
             }
-            for name, kind in found.activations.items()
+            for name, kind in result.activations.items()
         },
         "candidates": [
             {
@@ -338,40 +338,40 @@ def summary(found: SearchResult) -> dict[str, Any]:
                 "latency_predicted_s": c.solution.latency,
                 "block_sizes": c.solution.layers,
             }
-            for c in found.candidates
+            for c in result.candidates
         ],
         "samples": measured.samples,
         "stable": measured.stable,
-        "seconds_fisher": found.seconds_fisher,
+        "seconds_fisher": result.seconds_fisher,
         "seconds_solve": solution.seconds,
-        "ckks": found.ckks,
+        "ckks": result.ckks,
     }
 
 
 _UNCHANGED = 1, OPTIONS["own"]
 _SEVERAL = 20
-"""Layers from which on a plan of extremes is not a matter of a few."""
+"""Least number of layers for which a plan of extremes is reported."""
 
 
 def _ranked(scores: Iterable[tuple[float | None, str]]) -> dict[str, float]:
-    """Return scores by the name of a plan, the best first, without plans that have none."""
-    known = ((score, name) for score, name in scores if score is not None)
-    return {name: score for score, name in sorted(known)}
+    """Return scores by name of a plan, the best first, without plans that have none."""
+    scored = ((score, name) for score, name in scores if score is not None)
+    return {name: score for score, name in sorted(scored)}
 
 
-def _warn_of_extremes(chosen: Candidate, latency: Table) -> None:
+def _warn_of_extremes(candidate: Candidate, latency: Table) -> None:
     """Warn of a plan that did not race and has little between the smallest and the largest block size of each layer."""
-    sizes = {name: b for name, b in chosen.solution.layers.items() if len(latency[name]) > 4}
+    sizes = {name: b for name, b in candidate.solution.layers.items() if len(latency[name]) > 4}
     smallest = sum(b == min(latency[name]) for name, b in sizes.items())
     largest = sum(b == max(latency[name]) for name, b in sizes.items())
     several = len(sizes) >= _SEVERAL and 4 * min(smallest, largest) > len(sizes)
-    if chosen.raced is None and several and 2 * (smallest + largest) > len(sizes):
+    if candidate.raced is None and several and 2 * (smallest + largest) > len(sizes):
         got = f"{smallest} of {len(sizes)} layers at their smallest size and {largest} at their largest"
         warnings.warn(f"a plan should mix sizes: got {got}; race=40 shows how its network trains", stacklevel=4)
 
 
 def _option(b: int) -> str:
-    """Return a block size, or what an activation becomes, in words."""
+    """Return a block size, or an activation's replacement, in words."""
     return KINDS.get(b, f"b = {b}")
 
 
@@ -381,11 +381,11 @@ def _activations(solution: Solution) -> dict[str, str]:
 
 def _activation_sizes(config: SearchRunConfig, model: nn.Module, image: Tensor) -> dict[str, int]:
     """Return the values of the activations to choose for, none if they are to stay."""
-    found = activation_sizes(model, image) if config.activations else {}
-    if config.activations and not found:
+    sizes = activation_sizes(model, image) if config.activations else {}
+    if config.activations and not sizes:
         rule, remedy = "a search over activations needs some that run exactly", "leave activations out"
         raise RuleError(rule, got="none in the network", remedy=remedy)
-    return found
+    return sizes
 
 
 def _ckks(model: nn.Module, data: Examples, config: SearchRunConfig, padded: Collection[str]) -> "CkksFigures":
@@ -405,10 +405,10 @@ def _constraints(config: SearchRunConfig, figures: FigureTable, pairs: Sequence[
 
 
 def _budget(config: SearchRunConfig, latency: Table, counted: bool) -> float:
-    """Return what plans may take.
+    """Return the budget of plans.
 
     Warns:
-        UserWarning: more than the dense network takes, and nothing else limits them.
+        UserWarning: it is more than the dense network takes, and nothing else limits plans.
     """
     dense = uniform_latency(latency, min(config.block_sizes))
     if config.fraction:
@@ -416,9 +416,11 @@ def _budget(config: SearchRunConfig, latency: Table, counted: bool) -> float:
     capped = config.traffic_mb or config.memory_mb or config.online_s or config.prepared_s
     if config.budget > dense and not capped:
         b = int(config.budget) if config.budget in config.block_sizes else 4
-        given, takes = (in_words(value, counted) for value in (config.budget, dense))
+        requested, takes = (in_words(value, counted) for value in (config.budget, dense))
         meant = f"did you mean budget=pc.uniform({b}), of search.py uniform={b}?"
-        warnings.warn(f"a budget of {given} compresses nothing: the dense network takes {takes}; {meant}", stacklevel=3)
+        warnings.warn(
+            f"a budget of {requested} compresses nothing: the dense network takes {takes}; {meant}", stacklevel=3
+        )
     return config.budget or uniform_latency(latency, config.reference)
 
 

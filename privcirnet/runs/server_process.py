@@ -37,23 +37,23 @@ from privcirnet.service.store import KeyStore, StoreLimits
 
 _AT_END = 10.0
 _HARNESS = ServiceLimits(sessions=1, timeout_s=1e6, age_s=1e7, grace_s=0.0)
-"""One client, which may take its time: between two images it audits."""
+"""Limits for one client, which may take its time: between two images it audits."""
 _ANY, _ROOM = Quota(prepared=1 << 20), StoreLimits(gigabytes=64)
 
 
 @dataclass(frozen=True)
 class ServerTask:
-    """What to serve, and how.
+    """A server's task: a program and its options.
 
     Attributes:
-        spectra: its weight spectra by node, of an interactive program.
-        engine: "kernel", "tenseal" or "cleartext".
-        limit: of :class:`WeightCache`.
-        folder: of :class:`WeightCache`.
+        spectra: weight spectra by node, of an interactive program.
+        engine: engine: "kernel", "tenseal" or "cleartext".
+        limit: limit of :class:`WeightCache`.
+        folder: folder of :class:`WeightCache`.
         threads: number of threads; 0 for all cores.
         audited: whether it reports its shares after each inference; the harness must then read each report.
-        served: makes the server.
-        party: makes its client.
+        served: function that makes the server.
+        party: function that makes its client.
     """
 
     program: Any
@@ -77,12 +77,12 @@ class ServerTask:
 
 
 class ServerReport(NamedTuple):
-    """What a server reports after a request to a harness that has both parties.
+    """A server's report after a request, to a harness that has both parties.
 
     Attributes:
-        seen: see :meth:`protocol.served.ServedSession.seen`.
-        meters: of all inferences so far, and of all offline work, if there is any.
-        peak: the most memory that its process ever had, bytes.
+        seen: values of :meth:`protocol.served.ServedSession.seen`.
+        meters: meters of all inferences so far, and of all offline work, if there is any.
+        peak: peak memory of its process, bytes.
     """
 
     seen: Any
@@ -91,12 +91,12 @@ class ServerReport(NamedTuple):
 
 
 def report_of(session: ServedSession) -> ServerReport:
-    """Return what a watched session says of its last request."""
+    """Return a watched session's report of its last request."""
     return ServerReport(session.seen(), session.meters, peak_bytes())
 
 
 class ServerProcess:
-    """A server's process as the harness sees it.
+    """The harness's handle of a server's process.
 
     Args:
         address: host and port at which the server listens.
@@ -125,10 +125,10 @@ def start_server(task: ServerTask) -> Generator[ServerProcess]:
     there.close()
     try:
         here.send(task)
-        found = here.recv()
-        if isinstance(found, RuleError):
-            raise found
-        yield ServerProcess(here, found, process.pid)
+        reply = here.recv()
+        if isinstance(reply, RuleError):
+            raise reply
+        yield ServerProcess(here, reply, process.pid)
     except (EOFError, ConnectionError):
         rule, remedy = "the server's process must not end by itself", "see above what it said"
         raise RuleError(rule, got=f"status {process.wait()}", remedy=remedy) from None

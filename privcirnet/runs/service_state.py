@@ -1,4 +1,4 @@
-"""What serve.py's settings make of a service's books: kept by one server, or shared by replicas."""
+"""The state of a service from serve.py's settings: kept by one server, or shared by replicas."""
 
 import os
 import socket
@@ -25,7 +25,7 @@ from privcirnet.service.store import KeyRegistry, KeyStore
 
 
 def books_of(config: ServeConfig, stack: ExitStack, write: Write) -> ServiceState:
-    """Return a service's books; ``stack``: closes what they keep.
+    """Return a service's state; ``stack`` closes its resources.
 
     Raises:
         RuleError: a folder is not this user's own, or Redis or Ray is out of reach.
@@ -35,7 +35,7 @@ def books_of(config: ServeConfig, stack: ExitStack, write: Write) -> ServiceStat
 
 
 def _workers(config: ServeConfig, stack: ExitStack) -> PreparedWorkers | None:
-    """Whoever prepares in place of this process."""
+    """Return the workers that prepare in place of this process."""
     if not config.prepared_workers:
         return None
     how = ActorOptions(config.engine, config.weights_gb / max(len(config.programs), 1))
@@ -45,7 +45,7 @@ def _workers(config: ServeConfig, stack: ExitStack) -> PreparedWorkers | None:
 
 
 def _own(config: ServeConfig, stack: ExitStack, write: Write) -> ServiceState:
-    """Books of this server alone: in a folder, or in memory."""
+    """Return the state of this server alone: in a folder, or in memory."""
     state = Path(config.state) if config.state else None
     if state is not None:
         private_folder(state)
@@ -58,7 +58,7 @@ def _own(config: ServeConfig, stack: ExitStack, write: Write) -> ServiceState:
 
 
 def _own_prepared_work(config: ServeConfig, state: Path | None, log: Log) -> PreparedWork:
-    """Where prepared work is kept: in its folder, unless another server of the same state has it."""
+    """Return the store of prepared work: in its folder, unless another server of the same state has it."""
     note, limit, days = partial(_note, log, "prepared work"), int(1e9 * config.prepared_gb), config.keys.days
     named = Path(config.prepared_folder) if config.prepared_folder else None
     claims = Path(config.prepared_claims) if config.prepared_claims else None
@@ -72,7 +72,7 @@ def _own_prepared_work(config: ServeConfig, state: Path | None, log: Log) -> Pre
 
 
 def _shared(config: ServeConfig, stack: ExitStack, write: Write) -> ServiceState:
-    """Books that are one for all replicas, in Redis; the audit log is this replica's part of it."""
+    """Return the state that all replicas share in Redis; the audit log is this replica's part of it."""
     link = RedisConnection(config.state, config.state_name, partial(_note, Log(write, config.log), "shared state"))
     stack.callback(link.close)
     audits = Path(config.state_folder)

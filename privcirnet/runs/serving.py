@@ -1,4 +1,4 @@
-"""What a server offers, from program folders; also while it serves."""
+"""The programs that a server offers, from program folders; also while it serves."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ Advance = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ProgramFolders:
-    """Program folders, and how they are served.
+    """Program folders and their serving options.
 
     Attributes:
-        folders: by name.
-        gigabytes: of encoded weights in memory, of all programs together.
-        weights_folder: keeps encoded weights from one start to the next; "" for none.
-        key: that must have signed them; None for any program.
+        folders: folders by name.
+        gigabytes: memory of all programs' encoded weights together, in GB.
+        weights_folder: folder that keeps encoded weights between starts; "" for none.
+        key: the key that must have signed them; None for any program.
     """
 
     folders: Mapping[str, Path]
@@ -39,13 +39,13 @@ class ProgramFolders:
     key: PublicKey | None = None
 
     def load(self, before: Catalogue | None = None, advance: Advance = lambda note: None) -> Catalogue:
-        """Return what the folders hold now; what has not changed since ``before`` is kept.
+        """Return the present programs of the folders; those unchanged since ``before`` are kept.
 
         Raises:
             RuleError: a folder is missing or damaged, or its program is refused.
         """
-        kept = {offer.name: offer for offer in before.offers} if before else {}
-        return Catalogue({name: self._offer(name, kept.get(name), advance) for name in self.folders})
+        earlier = {offer.name: offer for offer in before.offers} if before else {}
+        return Catalogue({name: self._offer(name, earlier.get(name), advance) for name in self.folders})
 
     def _offer(self, name: str, before: ProgramVersion | None, advance: Advance) -> ProgramVersion:
         folder = self.folders[name]
@@ -62,12 +62,12 @@ class ProgramFolders:
         return ProgramVersion(name, version, server)
 
     def _server(self, folder: Path, signature: bytes, progress: Advance) -> Served:
-        """What the folder holds: an interactive program, or one of CKKS."""
+        """Return the server of a folder's program, interactive or CKKS."""
         ckks, gigabytes = format_of(folder) == CKKS, self.gigabytes / len(self.folders)
-        made = OneMessageServer if ckks else Server
+        server_class = OneMessageServer if ckks else Server
         program, spectra = (read_ckks(folder, self.key), None) if ckks else read_program(folder, self.key)
         cache = WeightCache.of(gigabytes, "" if ckks else self.weights_folder)
-        return made(program, self.engine, spectra, progress, cache, signature, watched=False)
+        return server_class(program, self.engine, spectra, progress, cache, signature, watched=False)
 
 
 def check_room(catalogue: Catalogue, limits: StoreLimits) -> None:
@@ -81,12 +81,12 @@ def check_room(catalogue: Catalogue, limits: StoreLimits) -> None:
 
 def check_sessions_of(catalogue: Catalogue, weights_gb: float, sessions: int) -> None:
     """Raise unless the memory has room for all sessions of any interactive program; arguments as below."""
-    known = (offer.server.known for offer in catalogue.offers)
-    check_sessions([cast(Program, program) for program in known if program.prepares], weights_gb, sessions)
+    programs = (offer.server.known for offer in catalogue.offers)
+    check_sessions([cast(Program, program) for program in programs if program.prepares], weights_gb, sessions)
 
 
 def in_words(offer: ProgramVersion) -> str:
-    """Return what a program is and what it takes, for whoever runs the server."""
+    """Describe a program and its cost, for the operator."""
     keys = f"a client sends at most {offer.most.keys / 1e6:.1f} MB of keys once"
     return f"version {offer.version}, {offer.server.in_words()}; {keys}"
 

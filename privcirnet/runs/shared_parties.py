@@ -1,4 +1,4 @@
-"""Both parties of a program in this process, begun once for many calls."""
+"""Both parties of a program in this process, started once for many calls."""
 
 import os
 import weakref
@@ -21,9 +21,9 @@ class Sent:
     """The messages of all calls so far.
 
     Attributes:
-        images: that were answered.
-        bytes: both ways, with keys and preparation.
-        rounds: with those of preparation.
+        images: number of images answered.
+        bytes: bytes both ways, with keys and preparation.
+        rounds: number of rounds, with those of preparation.
     """
 
     images: int = 0
@@ -38,13 +38,13 @@ class Sent:
 
 
 class SharedParties:
-    """Both parties of a program, begun by the first call and used by those that follow, one call at a time.
+    """Both parties of a program, started by the first call and shared by later ones, one call at a time.
 
     A call that fails ends them, and the next call begins others: nothing that was drawn is used twice. So does a call
     with other settings, and the first call in a copy of the process (fork). They also end with this object.
 
     Attributes:
-        sent: by all calls of this process.
+        sent: messages of all calls of this process.
     """
 
     def __init__(self, mode: Interactive) -> None:
@@ -55,15 +55,15 @@ class SharedParties:
 
     @property
     def prepared(self) -> int:
-        """Inferences that are prepared."""
+        """The number of prepared inferences."""
         parties = self._parties
         return parties.client.prepared if parties else 0
 
     def evaluate(self, images: Values, how: RunOptions, check: bool) -> Evaluation:
-        """Return what both parties make of images.
+        """Run both parties on images.
 
         Args:
-            images: integers, (N, C, H, W).
+            images: integer images, (N, C, H, W).
             check: whether every value of both parties is compared with the integer network's.
 
         Raises:
@@ -72,10 +72,10 @@ class SharedParties:
         self._mode.check(images)
         with self._begun(how) as parties:
             parties.server.watched = check
-            found = run(self._mode, parties if check else replace(parties, report=None), images)
-            for answer in found.answers:
+            evaluation = run(self._mode, parties if check else replace(parties, report=None), images)
+            for answer in evaluation.answers:
                 self.sent.add(answer.traffic, 1)
-            return found
+            return evaluation
 
     def prepare(self, count: int, how: RunOptions, bar: Bar) -> None:
         """Do all encrypted work for some images to come.
@@ -84,8 +84,8 @@ class SharedParties:
             RuleError: the program cannot be prepared.
         """
         with self._begun(how, bar) as parties, bar("Preparing inferences", count) as advance:
-            together, traffic = parties.client.together, list[Traffic]()
-            groups = [min(together, count - first) for first in range(0, count, together)]
+            batch_size, traffic = parties.client.together, list[Traffic]()
+            groups = [min(batch_size, count - first) for first in range(0, count, batch_size)]
             rounds = sum(rounds_ahead(self._mode.program, some) for some in groups)
 
             def step(exchange: Traffic) -> None:
@@ -103,7 +103,7 @@ class SharedParties:
 
     @contextmanager
     def _begun(self, how: RunOptions, bar: Bar = silent) -> Iterator[Parties]:
-        """Have both parties alone in a ``with`` block; whatever it raises ends them."""
+        """Lock both parties for a ``with`` block; any error in it ends them."""
         with self._lock:
             try:
                 if self._parties is None or self._parties.how != how:
@@ -140,8 +140,8 @@ _EVERY = weakref.WeakSet[SharedParties]()
 
 
 def _forget_every() -> None:
-    for each in _EVERY:
-        each.forget()
+    for parties in _EVERY:
+        parties.forget()
 
 
 if hasattr(os, "register_at_fork"):  # where processes fork

@@ -1,4 +1,4 @@
-"""A slow network in software: messages are held up for as long as a link would take, whatever is between the parties.
+"""A slow network in software: messages are delayed by the time of a link, whatever is between the parties.
 
 The machine's network settings are not touched. Falcon 2023 (table II) limits bandwidths the same way to compare
 encodings: 384, 44 and 9 MB/s.
@@ -14,11 +14,11 @@ from privcirnet.he.protocol.parties.session import Handler
 
 @dataclass(frozen=True)
 class Throttled:
-    """Replies as a server's session does, later.
+    """A session behind a link, whose replies are delayed.
 
     Attributes:
-        link: whose bandwidth and round trip each message and its reply take.
-        wait: sleeps for some seconds.
+        link: link with the bandwidth and round trip of each message and its reply.
+        wait: function that sleeps for some seconds.
     """
 
     session: Handler
@@ -36,6 +36,6 @@ def throttled(session: Handler, name: str) -> Handler:
     """Return a session behind a link.
 
     Args:
-        name: of the link in :data:`LINKS`; "" for the session as it is.
+        name: name of the link in :data:`LINKS`; "" for the session as it is.
     """
     return Throttled(session, LINKS[name]) if name else session

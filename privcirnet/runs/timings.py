@@ -8,10 +8,10 @@ from privcirnet.he.protocol.framing.meter import Meter
 
 
 def typical(seconds: Sequence[float]) -> float:
-    """Return what one of several like things takes: the median of all but the first, which warms up.
+    """Return the typical one of several times: the median of all but the first, which warms up.
 
     Args:
-        seconds: of each in order; of a single one, that is it. None take 0.
+        seconds: times in order; a single one is the result. None take 0.
 
     >>> typical([4.5, 0.04, 0.05, 0.06])
     0.05
@@ -21,20 +21,20 @@ def typical(seconds: Sequence[float]) -> float:
 
 @dataclass
 class ImageTimings:
-    """What each image added to seconds that only add up.
+    """The seconds of each image, from totals that only grow.
 
     Attributes:
-        each: seconds by node, for each image, or each of several that were worked on together.
+        each: seconds by node, for each image, or each group that was worked on together.
     """
 
     each: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
     _before: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def add(self, seconds: Mapping[str, float], images: int = 1) -> None:
-        """Note what was added since the last time.
+        """Note the seconds added since the last time.
 
         Args:
-            images: that were worked on since; for none, what was added counts for the next.
+            images: number of images worked on since; for none, the added seconds count for the next.
         """
         if images:
             self.each.append({name: (all_ - self._before.get(name, 0.0)) / images for name, all_ in seconds.items()})
@@ -46,7 +46,7 @@ class ImageTimings:
 
     @property
     def total(self) -> float:
-        """Seconds of all nodes for a typical image."""
+        """Return the seconds of all nodes for a typical image."""
         return typical([sum(lap.values()) for lap in self.each])
 
 
@@ -59,7 +59,7 @@ class PartyLaps:
     _prepared: int = 0
 
     def add(self, meters: Sequence[Meter], images: int = 1, prepared: int = 0) -> None:
-        """Note what a request took; ``meters``: of all images, and of all offline work, if there is any."""
+        """Note the seconds of a request; ``meters``: meters of all images, and of all offline work, if any."""
         of_images, *ahead = meters
         self.images.add(of_images.seconds, images)
         for meter in ahead:

@@ -1,4 +1,4 @@
-"""One stage of training, or one measurement of a checkpoint, under the settings of train.py: what train.py does.
+"""A stage of training, or a measurement of a checkpoint, under the settings of train.py, which uses it.
 
 Under torchrun every process calls these functions with the same arguments (:mod:`privcirnet.distributed`), except
 :func:`write`, which the first process calls alone.
@@ -42,11 +42,11 @@ class Trained:
     """A network after one stage of training.
 
     Attributes:
-        network: trained, with the facts it can be rebuilt from.
-        top1_before: before the first epoch.
-        history: per epoch, see :func:`privcirnet.train.loop.fit`.
-        inputs: what the network reads.
-        seconds_before: of the epochs of an interrupted run that it continued.
+        network: trained network, with the facts to rebuild it.
+        top1_before: top-1 accuracy before the first epoch.
+        history: history per epoch, see :func:`privcirnet.train.loop.fit`.
+        inputs: input format of the network.
+        seconds_before: seconds of the epochs of an interrupted run that it continued.
     """
 
     config: TrainConfig
@@ -61,12 +61,12 @@ class Trained:
 
     @property
     def title(self) -> str:
-        """Stage, network and data set, in words."""
+        """The stage, network and data set, in words."""
         return f"{self.config.recipe.stage}: {self.network.name} on {self.config.data.name}"
 
     @property
     def parameters(self) -> int:
-        """Number of trained parameters."""
+        """The number of trained parameters."""
         return sum(p.numel() for p in self.network.model.parameters())
 
 
@@ -82,8 +82,8 @@ def train(
     The run directory gets its history and, after every epoch, the state that a resumed run needs.
 
     Args:
-        tell: called before training with what the chain will stop at later, a line each.
-        change: of the network that is fine-tuned; None: what the recipe says.
+        tell: function called before training with the obstacles of later stages, a line each.
+        change: change of the network that is fine-tuned; None: the recipe's.
 
     Returns:
         The trained network; nothing of it is written yet.
@@ -138,7 +138,7 @@ def _prepared(
     tell: Callable[[str], object],
     change: stages.CompressionMethod | None,
 ) -> BuiltNetwork:
-    """Return the network that a stage starts from, once it has taken an image, and tell what is left to replace."""
+    """Return the starting network of a stage, once it has taken an image, and tell of layers left to replace."""
     recipe = config.recipe
     if recipe.init:
         made_by = "train.py recipe=finetune" if recipe.stage == "qat" else "train.py"
@@ -158,8 +158,8 @@ def _prepared(
             "give another model=, as model=resnet18_cifar for 32 x 32 pixels, or model.name= of timm or torchvision"
         )
         raise RuleError(error.rule, got=got, remedy=remedy) from error
-    if recipe.stage != "qat" and (left := left_to_replace(start.model, image)):
-        tell(left)
+    if recipe.stage != "qat" and (remaining := left_to_replace(start.model, image)):
+        tell(remaining)
     return start
 
 
@@ -181,7 +181,7 @@ def _examples(config: TrainConfig, data: ImageData, device: str) -> tuple[nn.Mod
 
 
 def _resumed(config: TrainConfig, settings: dict[str, Any]) -> EpochProgress | None:
-    """Return the state to continue from; one that is not wanted is removed at once, or a kill would leave it."""
+    """Return the state to continue from; an unwanted one is removed at once, or a kill would leave it."""
     if config.resume:
         return checkpoint.load(Path(config.out), settings)
     checkpoint.remove(Path(config.out))
@@ -244,10 +244,10 @@ def evaluate(config: TrainConfig, data: ImageData) -> dict[str, Any]:
         if path.resolve() == Path(config.evaluate).resolve():
             raise RuleError("a smaller copy must not replace the network", got=path, remedy="give another out=")
         stored = _compact(stored, config.compact, path)
-    held = stages.built(stored, data)
-    top1 = accuracy(held.model.to(distributed.own_device(config.device)), data)
+    network = stages.built(stored, data)
+    top1 = accuracy(network.model.to(distributed.own_device(config.device)), data)
     about = {"stage": "evaluate", "checkpoint": str(path), "data": config.data.name}
-    facts = {"model": held.name, "block_sizes": held.block_sizes, "bits": held.bits}
+    facts = {"model": network.name, "block_sizes": network.block_sizes, "bits": network.bits}
     measured = {"top1": top1, "images": len(data.test_labels), "seconds": time.perf_counter() - started}
     return {**about, **facts, **measured, "config": asdict(config)}
 
@@ -257,7 +257,7 @@ def _inputs(config: TrainConfig, data: ImageData) -> InputSpec:
 
 
 def _compact(stored: Checkpoint, kind: str, path: Path) -> Checkpoint:
-    """Write a smaller copy of a checkpoint; return what it stands for."""
+    """Write a smaller copy of a checkpoint, and return its contents."""
     small = compacted(stored.tensors, kind, stored.bits.weight if stored.bits else 0)
     if distributed.rank() == 0:
         write_checkpoint(path, replace(stored, tensors=small))

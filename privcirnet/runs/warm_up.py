@@ -1,6 +1,6 @@
-"""One image before the first one, for which kernels are compiled or loaded: what images cost is then what they cost.
+"""A warm-up image before the first one, for which kernels are compiled or loaded: later timings are then typical.
 
-Not of CKKS, whose keys are gigabytes.
+CKKS has none: its keys are gigabytes.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,8 @@ def warm_up(
     """Run an image of the largest pixels.
 
     Args:
-        server: the client's session.
-        answered: called after each image.
+        server: session of the client.
+        answered: function called after each image.
     """
     if not client.known.warms_up:
         return
