@@ -1,19 +1,19 @@
-"""Activations as layers of the search: their options, what each would do to the loss, and what it costs.
+"""Activations as layers of the search: their options, and the effect of each on the loss and the cost.
 
 Beside a layer's block sizes stand the options of an activation: its own, exact by two-party computation, or a
 polynomial in its place. Their numbers (:data:`OPTIONS`) are under all block sizes, so that one block size everywhere
 leaves activations as they are.
 
-What a polynomial p in place of an activation f would do to the loss is estimated to second order. With d = f(x) - p(x),
-all values of a sample together, and labels drawn from what the network itself says::
+The rise of the loss by a polynomial p in place of an activation f is estimated to second order. With d = f(x) - p(x),
+all values of a sample together, and labels drawn from the network's own predictions::
 
     Omega = mean over the samples of  (gradient of the sample's loss in f(x) . d)^2
 
 is twice the divergence of the network's predictions from what they were, for small d: the Fisher information along d.
-Unlike in weights, d is another one for each sample, and what its values do adds up, which the diagonal alone leaves
-out. p is the polynomial of its degree that is nearest to f on some images, channel by channel.
+Unlike in weights, d is another one for each sample, and the effects of its values add up, which the diagonal alone
+leaves out. p is the polynomial of its degree that is nearest to f on some images, channel by channel.
 
-What is replaced, and why it pays: Jha et al., DeepReDuce (ICML 2021). Departure: all of it in one integer program.
+Source of the choice of activations: Jha et al., DeepReDuce (ICML 2021). Departure: all of it in one integer program.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ OPTIONS = {"own": 0, **{kind: -1 - index for index, kind in enumerate(REPLACEMEN
 KINDS = {option: kind for kind, option in OPTIONS.items()}
 _DEGREES = {"aespa": 2, "square": 2, "identity": 1}
 _TOGETHER = 16
-"""Images whose activations are held at a time."""
+"""Number of images whose activations are held at a time."""
 
 
 def activation_sizes(model: nn.Module, image: Tensor) -> dict[str, int]:
@@ -54,27 +54,27 @@ def activation_sizes(model: nn.Module, image: Tensor) -> dict[str, int]:
     Raises:
         RuleError: one runs twice, so that it cannot be decided on.
     """
-    found = dict[str, int]()
+    sizes = dict[str, int]()
 
     def see(name: str, _: Tensor, output: Tensor) -> None:
-        if name in found:
+        if name in sizes:
             remedy = "make each a module first: recipe=replace activation=own"
             raise RuleError("an activation must run once an image", got=name, remedy=remedy)
-        found[name] = output.numel()
+        sizes[name] = output.numel()
 
     with torch.no_grad(), evaluating(model), _seen(model, _activations(model), see):
         model(image)
-    return found
+    return sizes
 
 
 def replacement_errors(
     model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], options: Mapping[str, Sequence[int]]
 ) -> dict[str, Tensor]:
-    """Return how far activations are from what they become, with the nearest polynomials on some images.
+    """Return the differences of activations from their replacements, with the nearest polynomials on some images.
 
     Args:
-        batches: images (N, C, H, W), and what is not looked at.
-        options: of each activation, by name.
+        batches: images (N, C, H, W) and labels, which are ignored.
+        options: options of each activation, by name.
 
     Returns:
         For each name d's coefficients of 1, x, x^2 and f(x), (options, C, 4), float64.
@@ -92,13 +92,13 @@ def replacement_errors(
 
 
 def _error(moments: Tensor, kind: str) -> Tensor:
-    """Coefficients of 1, x, x^2 and f(x), (C, 4), from the sums of their products, (C, 4, 4)."""
-    found = torch.zeros_like(moments[:, 0])
+    """Return coefficients of 1, x, x^2 and f(x), (C, 4), from the sums of their products, (C, 4, 4)."""
+    coefficients = torch.zeros_like(moments[:, 0])
     if kind != "own":
         terms = _DEGREES[kind] + 1
         inverse = torch.linalg.pinv(moments[:, :terms, :terms], hermitian=True)
-        found[:, 3], found[:, :terms] = 1.0, -(inverse @ moments[:, :terms, 3:]).squeeze(-1)
-    return found
+        coefficients[:, 3], coefficients[:, :terms] = 1.0, -(inverse @ moments[:, :terms, 3:]).squeeze(-1)
+    return coefficients
 
 
 def activation_omegas(model: nn.Module, images: Tensor, errors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -106,10 +106,10 @@ def activation_omegas(model: nn.Module, images: Tensor, errors: Mapping[str, Ten
 
     Args:
         images: (N, C, H, W).
-        errors: of :func:`replacement_errors`.
+        errors: result of :func:`replacement_errors`.
 
     Returns:
-        By name, (options,), float64.
+        Omega by name, (options,), float64.
     """
     device, values = next(model.parameters()).device, dict[str, tuple[Tensor, Tensor]]()
     random = torch.Generator(device).manual_seed(0)
@@ -123,13 +123,13 @@ def activation_omegas(model: nn.Module, images: Tensor, errors: Mapping[str, Ten
             for (name, error), gradient in zip(errors.items(), gradients, strict=True):
                 sums = torch.einsum("ncpk,ncp->nck", _powers(*values[name]), _by_channel(gradient))
                 total[name] = total[name] + torch.einsum("nck,ock->no", sums, error).square().sum(0)
-    return {name: distributed.total(found) / len(images) for name, found in total.items()}
+    return {name: distributed.total(omega) / len(images) for name, omega in total.items()}
 
 
 def activation_figures(
     model: nn.Module, sizes: dict[str, int], kinds: Sequence[str], goal: Objective
 ) -> dict[str, dict[int, CostPrediction]]:
-    """Return predictions by activation and option: of the exact steps and squares that each would be.
+    """Return predictions by activation and option, for the exact steps and squares that each would be.
 
     A depthwise layer that AESPA needs where another activation's result is added is not counted.
     """
@@ -137,8 +137,8 @@ def activation_figures(
 
     @cache
     def figures(function: str, values: int, kind: str) -> CostPrediction:
-        own = next(m for m in modules if function_name(m) == function)
-        between = {"own": own, "identity": nn.Identity()}.get(kind, Square())
+        original = next(m for m in modules if function_name(m) == function)
+        between = {"own": original, "identity": nn.Identity()}.get(kind, Square())
         network = nn.Sequential(nn.Conv2d(1, 1, 1), between, nn.Conv2d(1, 1, 1))
         nodes = usual_draft(fuse(network), (1, values, 1), target).nodes
         return figures_of_nodes([node for node in nodes if not node.operation.layers], goal.profile, goal.link)
@@ -161,10 +161,10 @@ def _seen(model: nn.Module, names: Sequence[str], see: Callable[..., object]) ->
     """Call a function with name, input and output of modules, each as it was even if others work in place."""
     inputs, handles = dict[str, Tensor](), list[RemovableHandle]()
 
-    def before(_: nn.Module, given: tuple[Tensor, ...], name: str) -> None:
-        inputs[name] = given[0].detach().clone()
+    def before(_: nn.Module, arguments: tuple[Tensor, ...], name: str) -> None:
+        inputs[name] = arguments[0].detach().clone()
 
-    def after(_: nn.Module, given: tuple[Tensor, ...], output: Tensor, name: str) -> Tensor:
+    def after(_: nn.Module, arguments: tuple[Tensor, ...], output: Tensor, name: str) -> Tensor:
         see(name, inputs.pop(name), output)
         return output.clone()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from privcirnet.errors import RuleError
 
 Table = Mapping[str, Mapping[int, float]]
-"""An amount by layer name and block size."""
+"""Amount by layer name and block size."""
 
 Groups = Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]]
 """Layers that are decided together, by the first one's name: all their names and the block sizes to choose from."""
@@ -39,7 +39,7 @@ class Solution:
 
     @property
     def layers(self) -> dict[str, int]:
-        """The block sizes without the options of activations, which are under them (:mod:`.activations`)."""
+        """Block sizes without the options of activations, which are among them (:mod:`.activations`)."""
         return {name: b for name, b in self.block_sizes.items() if b > 0}
 
 
@@ -67,7 +67,7 @@ class Composable:
     Attributes:
         first: Name of the layer whose result the second one reads.
         second: Name of the second layer, which the composed one has.
-        amounts: By the name of a limited amount, of the composed layer by block size.
+        amounts: Amounts of the composed layer by block size, by name of a limited amount.
     """
 
     first: str
@@ -75,7 +75,7 @@ class Composable:
     amounts: Table
 
     def gain(self, name: str, table: Table, b: int) -> float:
-        """Return what composing adds to an amount, usually less than nothing."""
+        """Return the change of an amount by composing, usually negative."""
         return self.amounts[name][b] - table[self.first][b] - table[self.second][b]
 
 
@@ -164,8 +164,8 @@ def least(name: str, table: Table, groups: Groups, pairs: Sequence[Composable] =
     parts += [min(row.values()) for n, row in alone.items() if n not in paired]
     for pair in pairs:
         first, second = alone[pair.first], alone[pair.second]
-        together = [amount for b, amount in pair.amounts[name].items() if b in first and b in second]
-        parts.append(min([min(first.values()) + min(second.values()), *together]))
+        composed = [amount for b, amount in pair.amounts[name].items() if b in first and b in second]
+        parts.append(min([min(first.values()) + min(second.values()), *composed]))
     return math.fsum(parts)
 
 
@@ -206,24 +206,24 @@ def groups_of(latency: Table, constraints: Constraints) -> Groups:
         For each group, by its first layer's name, all its names and its block sizes. A layer that is in no equal group
         is a group of its own.
     """
-    wanted = [name for group in constraints.equal for name in group]
-    unknown = [name for name in (*wanted, *constraints.pinned) if name not in latency]
-    if unknown or len(set(wanted)) < len(wanted):
+    grouped = [name for group in constraints.equal for name in group]
+    unknown = [name for name in (*grouped, *constraints.pinned) if name not in latency]
+    if unknown or len(set(grouped)) < len(grouped):
         raise RuleError(
             "equal and pinned layers must be searched ones, each in at most one group",
             got=", ".join(unknown) or "a layer in two groups",
             remedy=f"use some of {', '.join(latency)}",
         )
     groups: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
-    for names in [tuple(group) for group in constraints.equal if group] + [(n,) for n in latency if n not in wanted]:
+    for names in [tuple(group) for group in constraints.equal if group] + [(n,) for n in latency if n not in grouped]:
         allowed = [
             {constraints.pinned[n]} & set(latency[n]) if n in constraints.pinned else set(latency[n]) for n in names
         ]
         sizes = sorted(set.intersection(*allowed))
         if not sizes:
-            asked = [f"{n}: {constraints.pinned.get(n) or sorted(latency[n])}" for n in names]
+            choices = [f"{n}: {constraints.pinned.get(n) or sorted(latency[n])}" for n in names]
             remedy = "pin to a block size that each of them admits"
-            raise RuleError("layers must have a block size in common", got="; ".join(asked), remedy=remedy)
+            raise RuleError("layers must have a block size in common", got="; ".join(choices), remedy=remedy)
         groups[names[0]] = names, tuple(sizes)
     return groups
 

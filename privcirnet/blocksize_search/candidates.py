@@ -1,4 +1,4 @@
-"""Plans that compete: each sensitivity's best one and one block size everywhere, until a score has chosen.
+"""Competing plans: each sensitivity's best one and one block size everywhere, until a score has chosen.
 
 A sensitivity adds up layers as if each were changed alone. A score looks at the whole network
 (:mod:`privcirnet.train.divergence`), as it starts or after a race. One block size everywhere is always among the plans,
@@ -22,9 +22,9 @@ class Candidate:
     """A plan that competes.
 
     Attributes:
-        name: the sensitivity that proposes it, or :data:`UNIFORM`; with a mark if it was refined.
-        score: of the whole network as it starts, less is better; None if it has none.
-        raced: the same after some steps of training; None without a race.
+        name: sensitivity that proposes it, or :data:`UNIFORM`; with a mark if it was refined.
+        score: score of the whole network as it starts, less is better; None if it has none.
+        raced: score after some steps of training; None without a race.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Candidate:
 
     @property
     def proposed_by(self) -> str:
-        """The sensitivity that proposed it, or :data:`UNIFORM`."""
+        """Sensitivity that proposed it, or :data:`UNIFORM`."""
         return self.name.removesuffix(_REFINED)
 
 
@@ -44,7 +44,7 @@ def uniform_within(
     """Return the smallest block size everywhere that meets a budget; pinned layers and equal groups have their own.
 
     Args:
-        sensitivity: of which the solution has the sum.
+        sensitivity: table whose sum the solution has.
         latency: seconds by layer name and block size.
 
     Returns:
@@ -57,17 +57,17 @@ def uniform_within(
     groups = groups_of(latency, constraints)
     for size in sorted({b for _, sizes in groups.values() for b in sizes}):
         of_group = {first: max([b for b in sizes if b <= size] or [min(sizes)]) for first, (_, sizes) in groups.items()}
-        chosen = {name: of_group[first] for first, (names, _) in groups.items() for name in names}
-        sizes = {name: chosen[name] for name in latency}
+        by_layer = {name: of_group[first] for first, (names, _) in groups.items() for name in names}
+        sizes = {name: by_layer[name] for name in latency}
         if _meets(sizes, latency, budget, constraints):
             return Solution(sizes, total(sensitivity, sizes), total(latency, sizes), "Uniform")
     return None
 
 
 def best(candidates: Sequence[Candidate]) -> Candidate:
-    """Return the winner of the race, else the candidate of least score, of equal ones the first; else the first."""
-    raced = [(each.raced, index) for index, each in enumerate(candidates) if each.raced is not None]
-    scored = [(each.score, index) for index, each in enumerate(candidates) if each.score is not None]
+    """Return the winner of the race, else the first candidate of least score, else the first."""
+    raced = [(candidate.raced, index) for index, candidate in enumerate(candidates) if candidate.raced is not None]
+    scored = [(candidate.score, index) for index, candidate in enumerate(candidates) if candidate.score is not None]
     return candidates[min(raced or scored or [(0.0, 0)])[1]]
 
 
@@ -79,8 +79,8 @@ def swaps(
     Those that only enlarge blocks are left out. Layers of an equal group change together.
 
     Args:
-        sizes: of a plan that meets the budget.
-        sensitivity: by which plans are ordered.
+        sizes: block sizes of a plan that meets the budget.
+        sensitivity: table by which plans are ordered.
     """
     groups = groups_of(latency, constraints)
     moves = [
@@ -110,23 +110,23 @@ def refined(
     """Return a candidate after a local search by :func:`swaps`, each of which has lowered the score.
 
     Args:
-        sensitivity: by which swaps are ordered.
-        score: of a plan, less is better.
-        more: whether another plan may be scored.
+        sensitivity: table by which swaps are ordered.
+        score: function that scores a plan; less is better.
+        more: function that tells whether another plan may be scored.
     """
     assert candidate.score is not None
-    seen = [candidate.solution.block_sizes]
+    scored = [candidate.solution.block_sizes]
     while True:
         sizes = candidate.solution.block_sizes
         for plan in swaps(sizes, sensitivity, *rules):
-            if plan in seen:
+            if plan in scored:
                 continue
             if not more():
                 return candidate
-            seen.append(plan)
-            if (found := score(plan)) < candidate.score:
+            scored.append(plan)
+            if (plan_score := score(plan)) < candidate.score:
                 solution = Solution(plan, total(sensitivity, plan), total(rules[0], plan), "Refined")
-                candidate = Candidate(candidate.proposed_by + _REFINED, solution, found)
+                candidate = Candidate(candidate.proposed_by + _REFINED, solution, plan_score)
                 break
         else:
             return candidate

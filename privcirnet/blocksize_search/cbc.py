@@ -24,7 +24,7 @@ class Cbc(pulp.COIN_CMD):
         super().__init__(path=pulp.PULP_CBC_CMD.pulp_cbc_path, msg=False, gapRel=0, options=options)
 
     def actualSolve(self, lp: pulp.LpProblem, **settings: Any) -> int:
-        """Return PuLP's number for how a programme ended, as PuLP asks its solvers.
+        """Solve a programme; return PuLP's number of its outcome.
 
         Raises:
             RuleError: no folder for temporary files can be written, or CBC cannot be started.
@@ -47,10 +47,10 @@ class Cbc(pulp.COIN_CMD):
             got, remedy = f"{self.path}: {error.strerror}", f"pip install --force-reinstall pulp, or {OTHER}"
             raise RuleError("the solver must be a program of this machine", got=got, remedy=remedy) from None
         if done.returncode or not (folder / _SOLUTION).exists():
-            said = " ".join(
+            message = " ".join(
                 [f"CBC ended with status {done.returncode}", *done.stderr.decode(errors="replace").splitlines()[-1:]]
             )
-            raise pulp.PulpSolverError(said)
+            raise pulp.PulpSolverError(message)
         status, values, *_, solution_status = self.readsol_MPS(str(folder / _SOLUTION), lp, *names)
         lp.assignVarsVals(values)
         lp.assignStatus(status, solution_status)

@@ -1,8 +1,8 @@
 """Predicted latency of every layer of a residual network on bootstrapped CKKS, and its depth.
 
 A circulant layer runs as a dense one there: its blocks would need a transform over the channels and its inverse, a
-level each, and so a bootstrapping for each convolution (papers/ckks.md). So every block size of a layer takes the same
-seconds, and the search is told so.
+level each, and so a bootstrapping for each convolution (docs/ckks.md). So every block size of a layer takes the same
+seconds in the search.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,18 +22,18 @@ class CkksFigures:
     """Predictions for a network.
 
     Attributes:
-        table: by layer and block size; all block sizes of a layer have the same.
+        table: predictions by layer and block size; all block sizes of a layer have the same.
     """
 
     table: Mapping[str, Mapping[int, CostPrediction]]
     rehearsed: Rehearsed
 
     def facts(self) -> dict[str, object]:
-        """Everything but the table, as plain data."""
+        """Return everything but the table, as plain data."""
         circuit, counting = self.rehearsed.circuit, self.rehearsed.counting
         parameters, seconds = circuit.bootstrapping.parameters, predicted(circuit, counting)
-        own = [met for met in counting.maps if not part_of(met.layer)]
-        bootstrapping = sum(each for name, each in seconds.items() if name.endswith(_BOOTSTRAPPING))
+        layer_maps = [linear_map for linear_map in counting.maps if not part_of(linear_map.layer)]
+        bootstrapping = sum(part_seconds for name, part_seconds in seconds.items() if name.endswith(_BOOTSTRAPPING))
         return {
             "ring_degree": parameters.ring_degree,
             "log_q": parameters.log_q,
@@ -41,8 +41,8 @@ class CkksFigures:
             "bootstrappings": self.rehearsed.bootstrappings,
             "precision_bits": self.rehearsed.reply.precision_bits,
             "depth_squares": len(circuit.network.nodes),
-            "diagonals": sum(met.products for met in own),
-            "rotations": sum(met.rotations for met in own),
+            "diagonals": sum(linear_map.products for linear_map in layer_maps),
+            "rotations": sum(linear_map.rotations for linear_map in layer_maps),
             "bytes_keys_server": self.rehearsed.key_bytes,
             "seconds_bootstrapping": bootstrapping,
             "seconds_layers": sum(seconds.values()) - bootstrapping,
@@ -52,8 +52,8 @@ class CkksFigures:
 def ckks_figures(program: CkksProgram, block_sizes: Sequence[int], padded: Collection[str] = ()) -> CkksFigures:
     """Return predictions by layer and admissible block size, in processor seconds.
 
-    A layer's seconds are those of its linear maps. The first convolution of a sum has also what is done with the sum:
-    its bootstrapping, and its phases before a stride.
+    A layer's seconds are those of its linear maps. The first convolution of a sum also has the steps on the sum: its
+    bootstrapping, and its phases before a stride.
 
     Args:
         padded: layers that may be padded where a block size does not divide.
@@ -67,9 +67,9 @@ def ckks_figures(program: CkksProgram, block_sizes: Sequence[int], padded: Colle
         first = next(term.layer.name for term in node.terms if term.layer)
         seconds[first] += sum(seconds.get(name, 0.0) for name in (node.name, f"{node.name}{_BOOTSTRAPPING}"))
     memory = {name: 0 for name in shapes}
-    for met in rehearsed.counting.maps:
-        if met.layer in memory:
-            memory[met.layer] += 16 * program.bootstrapping.parameters.ring_degree * met.products
+    for linear_map in rehearsed.counting.maps:
+        if linear_map.layer in memory:
+            memory[linear_map.layer] += 16 * program.bootstrapping.parameters.ring_degree * linear_map.products
     table = {
         name: dict.fromkeys(
             admissible_block_sizes(shape, tuple(block_sizes), pad=name in padded),
@@ -81,7 +81,7 @@ def ckks_figures(program: CkksProgram, block_sizes: Sequence[int], padded: Colle
 
 
 def _shapes(network: CkksNetwork) -> dict[str, tuple[int, int]]:
-    """Outputs and inputs of every layer."""
+    """Return the numbers of outputs and inputs of every layer."""
     layers = [term.layer for node in network.nodes for term in node.terms if term.layer]
     convolutions = {layer.name: layer.weights.shape[:2] for layer in layers}
     return {name: (k, c) for name, (k, c) in [*convolutions.items(), (network.head, network.weights.shape)]}

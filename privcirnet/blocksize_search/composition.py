@@ -1,4 +1,4 @@
-"""What composed layers would cost: an inverted residual's project and the next one's expand in one product.
+"""Predicted cost of composed layers: an inverted residual's project and the next one's expand in one product.
 
 It saves a round and costs products (:mod:`privcirnet.passes.compose`); whether it pays depends on both sizes. The
 integer program decides it with the block sizes (:mod:`privcirnet.blocksize_search.solve`).
@@ -28,7 +28,7 @@ def composed_shape(pair: Pair, shapes: Mapping[str, LinearShape]) -> LinearShape
 
 
 def composed_figures(
-    found: Sequence[Pair],
+    pairs: Sequence[Pair],
     shapes: Mapping[str, LinearShape],
     table: FigureTable,
     profile: Profile,
@@ -37,10 +37,10 @@ def composed_figures(
     """Return predictions for composed layers, by the second layer's name and block size, each with its cheapest plan.
 
     Args:
-        table: of the single layers; block sizes that both have and that divide the channels are looked at.
+        table: predictions for the single layers; block sizes that both have and that divide the channels count.
     """
     composed: dict[str, dict[int, CostPrediction]] = {}
-    for pair in found:
+    for pair in pairs:
         shape, between = composed_shape(pair, shapes), shapes[pair.first].out_channels
         whole = (shape.in_channels, shape.out_channels, between)
         sizes = [b for b in table[pair.first] if b in table[pair.second] and not any(size % b for size in whole)]
@@ -49,12 +49,12 @@ def composed_figures(
     return composed
 
 
-def composables(found: Sequence[Pair], figures: FigureTable, limited: str) -> list[Composable]:
+def composables(pairs: Sequence[Pair], figures: FigureTable, limited: str) -> list[Composable]:
     """Return the pairs as the integer program knows them."""
     tables = {name: amounts_of(figures, what) for what, name in CAPS.items()} | {LATENCY: amounts_of(figures, limited)}
     return [
         Composable(pair.first, pair.second, {name: table[pair.second] for name, table in tables.items()})
-        for pair in found
+        for pair in pairs
     ]
 
 
@@ -64,18 +64,18 @@ def worth_composing(
     """Return the names of layers of a circulant network that are faster as one with the layer before, by prediction.
 
     Args:
-        model: not fused; left as it was.
+        model: network that is not fused; left as it was.
         image: (1, C, H, W).
     """
-    found, shapes = pairs(fuse(model)), layer_shapes(model, image)
+    composable, shapes = pairs(fuse(model)), layer_shapes(model, image)
     table: dict[str, dict[int, CostPrediction]] = {}
-    for name in (name for pair in found for name in (pair.first, pair.second)):
+    for name in (name for pair in composable for name in (pair.first, pair.second)):
         b = block_size_of(model.get_submodule(name))
         table[name] = {b: figures_of_layer(cheapest_layer(shapes[name], b, profile, link), profile, link)}
-    composed = composed_figures(found, shapes, table, profile, link)
+    composed = composed_figures(composable, shapes, table, profile, link)
 
     def gain(pair: Pair, b: int) -> float:
-        apart = table[pair.first][b] + table[pair.second][b]
-        return getattr(apart, what) - getattr(composed[pair.second][b], what)
+        separate = table[pair.first][b] + table[pair.second][b]
+        return getattr(separate, what) - getattr(composed[pair.second][b], what)
 
-    return [pair.second for pair in found for b in composed[pair.second] if gain(pair, b) > 0]
+    return [pair.second for pair in composable for b in composed[pair.second] if gain(pair, b) > 0]

@@ -14,7 +14,7 @@ CAPS = {
     "online": "online seconds",
     "seconds": "seconds of preparation",
 }
-"""Predictions of a layer that may be limited besides the budget -> what they are called in messages."""
+"""Predictions of a layer that may be limited besides the budget -> their names in messages."""
 NO_LIMITS: Mapping[str, float] = {}
 
 
@@ -28,9 +28,9 @@ def constraints_for(
     """Return the constraints on the layers of a table.
 
     Args:
-        pinned: "pattern:b" each, of activations "pattern:own" or what they become; the last one that matches counts.
+        pinned: "pattern:b" each, for activations "pattern:own" or their replacement; the last match counts.
         equal: groups of patterns; layers and activations that match are groups apart.
-        limits: of predictions by their name, see :data:`CAPS`; 0 for none.
+        limits: limits of predictions by their name, see :data:`CAPS`; 0 for none.
         pairs: layers that may be composed.
     """
     pins, activations = dict[str, int](), [name for name, row in table.items() if OPTIONS["own"] in row]
@@ -41,15 +41,17 @@ def constraints_for(
         kind = [name for name in table if (name in activations) == (size in OPTIONS)]
         pins |= dict.fromkeys(_matching(pattern, kind), OPTIONS[size] if size in OPTIONS else int(size))
     named = [list(dict.fromkeys(n for pattern in group for n in _matching(pattern, table))) for group in equal]
-    groups = [[n for n in group if (n in activations) == apart] for group in named for apart in (False, True)]
+    groups = [
+        [n for n in group if (n in activations) == is_activation] for group in named for is_activation in (False, True)
+    ]
     caps = [Cap(CAPS[what], amounts_of(table, what), limit) for what, limit in limits.items() if limit]
     return Constraints(pins, groups, caps, pairs)
 
 
 def _matching(pattern: str, names: Collection[str]) -> list[str]:
     """Return the names that a pattern with * and ? matches, at least one."""
-    found = [name for name in names if fnmatchcase(name, pattern)]
-    if not found:
-        known = ", ".join(names) or "none"
-        raise RuleError("a pattern must match a searched layer", got=pattern, remedy=f"use some of {known}")
-    return found
+    matches = [name for name in names if fnmatchcase(name, pattern)]
+    if not matches:
+        choices = ", ".join(names) or "none"
+        raise RuleError("a pattern must match a searched layer", got=pattern, remedy=f"use some of {choices}")
+    return matches

@@ -1,4 +1,4 @@
-"""Diagonal Fisher information: how sensitive the loss is to each weight.
+"""Diagonal Fisher information: the sensitivity of the loss to each weight.
 
 For a network trained to convergence it stands in for the diagonal of the Hessian::
 
@@ -81,9 +81,9 @@ def diagonal_fisher(
     done = 0
     with evaluating(model), sdpa_kernel(SDPBackend.MATH):  # the attention that vmap can batch
         for images, labels in _chunks(data, max_samples, chunk * distributed.processes()):
-            own = distributed.share(images).to(device), distributed.share(labels).to(device)
-            if len(own[0]):
-                for key, gradient in gradients(weights, *own).items():
+            part = distributed.share(images).to(device), distributed.share(labels).to(device)
+            if len(part[0]):
+                for key, gradient in gradients(weights, *part).items():
                     total[key] += gradient.square().sum(0, dtype=torch.float64)
             done += len(images)
             if progress is not None:
@@ -99,11 +99,11 @@ def squared_batch_gradient(model: nn.Module, data: Batches, names: Sequence[str]
     The code published with PrivCirNet uses this instead of the Fisher information.
 
     Args:
-        model: As for :func:`diagonal_fisher`; left as it was.
-        data: As for :func:`diagonal_fisher`; each of its batches gives one gradient.
+        model: See :func:`diagonal_fisher`; left as it was.
+        data: See :func:`diagonal_fisher`; each of its batches gives one gradient.
 
     Returns:
-        As for :func:`diagonal_fisher`.
+        Squared gradients, in the form of :func:`diagonal_fisher`.
 
     Raises:
         RuleError: A name is not that of a plain linear or convolutional layer.
@@ -114,8 +114,8 @@ def squared_batch_gradient(model: nn.Module, data: Batches, names: Sequence[str]
     with evaluating(model), torch.enable_grad():
         for images, labels in _batches(data):
             loss = cross_entropy(model(images.to(device)), labels.to(device))
-            found = torch.autograd.grad(loss, weights)
-            total = [sums + gradient.double().square() for sums, gradient in zip(total, found, strict=True)]
+            gradients = torch.autograd.grad(loss, weights)
+            total = [sums + gradient.double().square() for sums, gradient in zip(total, gradients, strict=True)]
             batches += 1
     return {name: sums / max(batches, 1) for name, sums in zip(names, total, strict=True)}
 
@@ -135,9 +135,9 @@ def _batches(data: Batches) -> Iterable[tuple[Tensor, Tensor]]:
 
 def _chunks(data: Batches, max_samples: int, chunk: int) -> Generator[tuple[Tensor, Tensor]]:
     """Cut batches into chunks, and stop after `max_samples`."""
-    left = max_samples
+    remaining = max_samples
     for images, labels in _batches(data):
-        yield from zip(images[:left].split(chunk), labels[:left].split(chunk), strict=True)
-        left -= min(left, len(images))
-        if not left:
+        yield from zip(images[:remaining].split(chunk), labels[:remaining].split(chunk), strict=True)
+        remaining -= min(remaining, len(images))
+        if not remaining:
             return

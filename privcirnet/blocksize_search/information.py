@@ -22,7 +22,7 @@ from torch import Tensor
 from privcirnet.nn.functional.sensitivity import squared_error
 
 MOST = 16
-"""Number of sums of groups that are kept, at most."""
+"""Largest number of sums of groups that are kept."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class SensitivityEstimate:
     """A measured number.
 
     Attributes:
-        value: over all samples.
+        value: mean over all samples.
     """
 
     value: float
@@ -38,7 +38,7 @@ class SensitivityEstimate:
 
 
 class _GroupSum(NamedTuple):
-    """Of groups: how many whole ones they are, and each layer's information times that."""
+    """A sum over groups: their number, in whole ones, and each layer's information times that."""
 
     size: float
     of: dict[str, Tensor]
@@ -59,7 +59,7 @@ class Information:
         return len(self._sums) * self._per_sum + self._in_open
 
     def add(self, group: Mapping[str, Tensor], size: float = 1.0) -> None:
-        """Add one more group of samples; ``group``: mean over its samples, of each weight's shape, by layer name."""
+        """Add one more group of samples; ``group``: mean over its samples, in each weight's shape, by layer name."""
         part = _GroupSum(size, {name: values * size for name, values in group.items()})
         self._open, self._in_open = _added([self._open, part]) if self._open else part, self._in_open + 1
         if self._in_open < self._per_sum:
@@ -76,11 +76,11 @@ class Information:
         return whole.of[name] / whole.size
 
     def omegas(self, name: str, errors: Mapping[int, Tensor]) -> dict[int, SensitivityEstimate]:
-        """Return Omega of one layer by block size; ``errors``: squared, that the information weighs, by block size."""
+        """Return Omega of one layer by block size; ``errors``: squared errors, to be weighted, by block size."""
         return {b: self.estimate(name, lambda part, error=error: (part * error).sum()) for b, error in errors.items()}
 
     def estimate(self, name: str, value: Callable[[Tensor], Tensor]) -> SensitivityEstimate:
-        """Return what a linear function makes of one layer's information."""
+        """Return the estimate of a linear function of one layer's information."""
         groups = [float(value(part.of[name])) / part.size for part in self._sums]
         return SensitivityEstimate(float(value(self.mean(name))), _standard_error(groups))
 
@@ -93,8 +93,8 @@ def weight_errors(weight: Tensor, information: Tensor, block_sizes: Sequence[int
     """Return (W - W')^2 by block size, of the weight's shape, (out, in, *kernel).
 
     Args:
-        weight: dense.
-        information: that weighs the projection's entries, as damped.
+        weight: dense weight.
+        information: weights of the projection's entries, to be damped.
         damping: see :func:`.functional.sensitivity.damped`.
     """
     return {b: squared_error(weight, information, b, damping, pad=True) for b in block_sizes}

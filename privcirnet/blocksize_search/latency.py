@@ -28,7 +28,7 @@ from privcirnet.nn.graph import evaluating
 from privcirnet.passes.lower.layers import linear_shape
 
 _BYTES, _ROUNDS = NetworkLink(bandwidth=1.0, round_trip=0.0), NetworkLink(bandwidth=math.inf, round_trip=1.0)
-"""Links on which each byte or each round trip takes one second, to count them with the cost model."""
+"""Links with one second for each byte or for each round trip, to count these with the cost model."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class CostPrediction:
         network: seconds, for the bytes and the round trips.
         sent: bytes, both ways.
         memory: bytes of weights that the server keeps encoded.
-        online: seconds when the image comes, if all that can be was done before: of a layer the server's, 0 if the
-            profile was measured without; of an activation both parties', with the messages.
+        online: seconds when the image comes, after all preparation: for a layer the server's, 0 if the profile was
+            measured without; for an activation both parties', with the messages.
     """
 
     server: float = 0.0
@@ -68,7 +68,7 @@ class CostPrediction:
 
     @property
     def total_server(self) -> float:
-        """Those of the server alone."""
+        """Seconds of the server alone."""
         return self.server + self.online
 
 
@@ -133,8 +133,8 @@ def figure_table(
 
     Args:
         padded: layers that may be padded where a block size does not divide.
-        together: images that are prepared at once: a layer is priced by the stack (:mod:`planning.stacks`) that takes
-            the fewest seconds an image, if that is fewer than one image takes.
+        together: number of images that are prepared at once: a layer is priced by the stack (:mod:`planning.stacks`)
+            that takes the fewest seconds an image, if that is fewer than one image takes.
     """
     table: dict[str, dict[int, CostPrediction]] = {}
 
@@ -144,7 +144,7 @@ def figure_table(
         single = figures_of_layer(cheapest_layer(shape, b, profile, link), profile, link)
         stacks = ((k, cheapest_layer(stacked_shape(shape, k), b, profile, link)) for k in sizes(together))
         several = (_stacked(single, figures_of_layer(layer, profile, link), k) for k, layer in stacks)
-        return min((single, *several), key=lambda each: each.seconds)
+        return min((single, *several), key=lambda cost: cost.seconds)
 
     for name, shape in shapes.items():
         dimensions = (shape.out_channels, shape.in_channels)
@@ -154,7 +154,7 @@ def figure_table(
 
 
 def _stacked(single: CostPrediction, whole: CostPrediction, images: int) -> CostPrediction:
-    """An image's part of a stack, whose weights the server keeps besides those of single images."""
+    """Return an image's part of a stack, whose weights the server keeps besides those of single images."""
     server, client, network, sent = (part / images for part in (whole.server, whole.client, whole.network, whole.sent))
     return CostPrediction(server, client, network, sent, 1, single.memory + whole.memory, single.online)
 

@@ -7,8 +7,8 @@ With binaries x[layer, b]::
                 and the same with other tables under their caps (bytes, memory)
 
 Layers that must have equal block sizes are one layer here, with the sums of their numbers; a pinned layer has one
-option (:mod:`privcirnet.blocksize_search.assignment`). Two layers that may be composed have a binary y for each block size of
-both, y <= x[first, b] and y <= x[second, b], which adds to every limited amount what composing changes.
+option (:mod:`privcirnet.blocksize_search.assignment`). Two layers that may be composed have a binary y for each block
+size of both, y <= x[first, b] and y <= x[second, b], which adds the change by composing to every limited amount.
 
 Solvers work with absolute tolerances near 1e-6, while sensitivities span many orders of magnitude. Two things avoid a
 loss of precision. Only the excess over each layer's least sensitivity is minimised. And the objective is scaled by its
@@ -79,7 +79,7 @@ def solve(
         budget: Seconds for the whole network.
         constraints: Further rules that the assignment must obey.
         solver: "cbc", which comes with PuLP, or "highs", if highspy is installed.
-        unit: Of latency and budget, in words.
+        unit: Unit of latency and budget, in words.
 
     Returns:
         The optimal assignment.
@@ -110,30 +110,30 @@ def solve(
     excess = {name: _useful(row, _at_best(name, joint, links)) for name, row in omegas.items()}
     scale = max(max(options.values()) for options in excess.values())
     while True:
-        chosen, composed, status = _minimise(excess, joint, links, scale or 1.0, solver)
-        value = math.fsum(excess[name][b] for name, b in chosen.items())
+        choice, composed, status = _minimise(excess, joint, links, scale or 1.0, solver)
+        value = math.fsum(excess[name][b] for name, b in choice.items())
         if value >= scale / 2 or value == 0:
             break
         excess = {name: {b: x for b, x in options.items() if x <= value} for name, options in excess.items()}
         scale = value
-    of_layer = {name: chosen[group] for group, (names, _) in groups.items() for name in names}
+    of_layer = {name: choice[group] for group, (names, _) in groups.items() for name in names}
     sizes = {name: of_layer[name] for name in latency}
-    composed = _paying(links, chosen, joint, composed)
-    seconds = _amount(joint[0], chosen, composed, 0) if composed else total(latency, sizes)
+    composed = _paying(links, choice, joint, composed)
+    seconds = _amount(joint[0], choice, composed, 0) if composed else total(latency, sizes)
     names = tuple(link.name for link in composed)
-    taken = time.perf_counter() - started
-    return Solution(sizes, total(sensitivity, sizes), seconds, status, seconds=taken, composed=names)
+    elapsed = time.perf_counter() - started
+    return Solution(sizes, total(sensitivity, sizes), seconds, status, seconds=elapsed, composed=names)
 
 
 _Binary = pulp.LpVariable
 _Binaries = Mapping[tuple[str, int], _Binary]
-"""Whether a group has a block size."""
+"""Binaries by group and block size: whether the group has that size."""
 _Amounts = tuple[Mapping[int, float], Mapping[int, float]]
-"""A limited amount by block size: as it is, and at its best, with everything composed that can be."""
+"""Limited amount by block size: as it is, and at its best, with everything composed that can be."""
 
 
 class _Link(NamedTuple):
-    """Two groups with a layer each that may be composed, and what that adds to each limited amount by block size."""
+    """Two groups with a layer each that may be composed, and the changes of each limited amount by block size."""
 
     name: str
     groups: tuple[str, str]
@@ -142,63 +142,66 @@ class _Link(NamedTuple):
 
 def _links(pairs: Sequence[Composable], caps: Sequence[Cap], groups: Groups) -> list[_Link]:
     of_layer = {name: first for first, (names, _) in groups.items() for name in names}
-    found: list[_Link] = []
+    links: list[_Link] = []
     for pair in pairs:
         of_pair = of_layer[pair.first], of_layer[pair.second]
         sizes = [b for b in pair.amounts[LATENCY] if all(b in groups[group][1] for group in of_pair)]
         gains = {b: tuple(pair.gain(cap.name, cap.table, b) for cap in caps) for b in sizes}
-        found.append(_Link(pair.second, of_pair, gains))
-    return found
+        links.append(_Link(pair.second, of_pair, gains))
+    return links
 
 
 def _at_best(group: str, caps: Sequence[Cap], links: Sequence[_Link]) -> list[_Amounts]:
     """Return every amount of a group by block size, and its least with everything composed that can be."""
-    own = [link.gains for link in links if group in link.groups]
+    gains = [link.gains for link in links if group in link.groups]
     return [
-        (cap.table[group], {b: x + sum(min(0.0, g[b][i]) for g in own if b in g) for b, x in cap.table[group].items()})
+        (
+            cap.table[group],
+            {b: x + sum(min(0.0, g[b][i]) for g in gains if b in g) for b, x in cap.table[group].items()},
+        )
         for i, cap in enumerate(caps)
     ]
 
 
-def _paying(links: Sequence[_Link], chosen: Mapping[str, int], caps: Sequence[Cap], solved: list[_Link]) -> list[_Link]:
+def _paying(links: Sequence[_Link], choice: Mapping[str, int], caps: Sequence[Cap], solved: list[_Link]) -> list[_Link]:
     """Return the links that save latency with these block sizes; the solver's own if another amount forbids those."""
-    alike = [link for link in links if (b := _shared(link, chosen)) in link.gains and link.gains[b][0] < 0]
-    fits = all(_amount(cap, chosen, alike, i) <= cap.limit * (1 + BUDGET_SLACK) for i, cap in enumerate(caps))
+    alike = [link for link in links if (b := _shared(link, choice)) in link.gains and link.gains[b][0] < 0]
+    fits = all(_amount(cap, choice, alike, i) <= cap.limit * (1 + BUDGET_SLACK) for i, cap in enumerate(caps))
     return alike if fits else solved
 
 
-def _shared(link: _Link, chosen: Mapping[str, int]) -> int:
+def _shared(link: _Link, choice: Mapping[str, int]) -> int:
     """Return the block size that both groups have, or 0."""
-    first, second = (chosen[group] for group in link.groups)
+    first, second = (choice[group] for group in link.groups)
     return first if first == second else 0
 
 
-def _amount(cap: Cap, chosen: Mapping[str, int], composed: Sequence[_Link], index: int) -> float:
+def _amount(cap: Cap, choice: Mapping[str, int], composed: Sequence[_Link], index: int) -> float:
     """Return a limited amount with these layers composed; ``index`` is the cap's among all."""
-    return math.fsum([total(cap.table, chosen), *(link.gains[_shared(link, chosen)][index] for link in composed)])
+    return math.fsum([total(cap.table, choice), *(link.gains[_shared(link, choice)][index] for link in composed)])
 
 
-def _check_reachable(cap: Cap, least: float, unit: str) -> None:
-    if cap.limit * (1 + BUDGET_SLACK) >= least:
+def _check_reachable(cap: Cap, minimum: float, unit: str) -> None:
+    if cap.limit * (1 + BUDGET_SLACK) >= minimum:
         return
     rule, of = f"the cap on {cap.name} must be at least the least assignment's", ""
     if cap.name == LATENCY:
         rule, of = "latency budget must be at least the fastest assignment's", f" {unit}"
-    raise RuleError(rule, got=f"{cap.limit:g}{of}", remedy=f"allow at least {least!r}{of}")
+    raise RuleError(rule, got=f"{cap.limit:g}{of}", remedy=f"allow at least {minimum!r}{of}")
 
 
 def _useful(omegas: Mapping[int, float], amounts: Sequence[_Amounts]) -> dict[int, float]:
     """Return the options that no other beats in every respect, with their excess over the layer's least sensitivity.
 
-    Of each amount as it is and at its best: one option beats another only if it does so as it is.
+    An option beats another only if its amounts, as they are, are no larger than the other's at their best.
     """
     ranked = sorted(omegas, key=lambda b: (omegas[b], *(amount[b] for amount, _ in amounts)))
-    least = omegas[ranked[0]]
-    kept: dict[int, float] = {}
+    lowest = omegas[ranked[0]]
+    undominated: dict[int, float] = {}
     for b in ranked:
-        if not any(all(amount[other] <= best[b] for amount, best in amounts) for other in kept):
-            kept[b] = omegas[b] - least
-    return kept
+        if not any(all(amount[rival] <= best[b] for amount, best in amounts) for rival in undominated):
+            undominated[b] = omegas[b] - lowest
+    return undominated
 
 
 def _minimise(
@@ -206,24 +209,24 @@ def _minimise(
 ) -> tuple[dict[str, int], list[_Link], str]:
     """Solve the program with the objective in units of `unit` and every amount in units of its limit."""
     problem = pulp.LpProblem("block_sizes", pulp.LpMinimize)
-    chosen = {
+    binaries = {
         (name, b): problem.add_variable(f"x_{index}_{b}", cat=pulp.LpBinary)
         for index, (name, options) in enumerate(excess.items())
         for b in options
     }
-    problem += pulp.lpSum(_OBJECTIVE_UNIT / unit * excess[name][b] * x for (name, b), x in chosen.items())
-    together = _together(problem, links, chosen)
+    problem += pulp.lpSum(_OBJECTIVE_UNIT / unit * excess[name][b] * x for (name, b), x in binaries.items())
+    composed_binaries = _together(problem, links, binaries)
     for index, cap in enumerate(caps):
         scale = _BUDGET_UNIT / cap.limit if cap.limit > 0 else 0.0
         allowed = scale * cap.limit * (1 + BUDGET_SLACK / 2)  # an assignment of exactly the limit is clearly within
-        apart = [scale * cap.table[name][b] * x for (name, b), x in chosen.items()]
-        gained = [scale * links[i].gains[b][index] * y for (i, b), y in together.items()]
-        problem += pulp.lpSum(apart + gained) <= allowed
+        separate = [scale * cap.table[name][b] * x for (name, b), x in binaries.items()]
+        gained = [scale * links[i].gains[b][index] * y for (i, b), y in composed_binaries.items()]
+        problem += pulp.lpSum(separate + gained) <= allowed
     for name, options in excess.items():
-        problem += pulp.lpSum(chosen[name, b] for b in options) == 1
+        problem += pulp.lpSum(binaries[name, b] for b in options) == 1
     status = _status(problem, solver)
-    sizes = {name: b for (name, b), x in chosen.items() if (x.value() or 0.0) > 0.5}
-    composed = [links[i] for (i, _), y in together.items() if (y.value() or 0.0) > 0.5]
+    sizes = {name: b for (name, b), x in binaries.items() if (x.value() or 0.0) > 0.5}
+    composed = [links[i] for (i, _), y in composed_binaries.items() if (y.value() or 0.0) > 0.5]
     if status == "Infeasible" and (len(caps) > 1 or links):
         got = ", ".join(f"{cap.name} {cap.limit:g}" for cap in caps)
         remedy = "raise one of them, or pin fewer layers"
@@ -232,27 +235,27 @@ def _minimise(
         outcome = pulp.LpSolution[problem.sol_status]
         raise RuntimeError(f"the integer programme was not solved: {outcome}, {len(sizes)} of {len(excess)} layers")
     for index, cap in enumerate(caps):
-        if (taken := _amount(cap, sizes, composed, index)) > cap.limit * (1 + BUDGET_SLACK):
-            raise RuntimeError(f"the solver exceeded the {cap.name} budget: {taken!r} of {cap.limit!r}")
+        if (amount := _amount(cap, sizes, composed, index)) > cap.limit * (1 + BUDGET_SLACK):
+            raise RuntimeError(f"the solver exceeded the {cap.name} budget: {amount!r} of {cap.limit!r}")
     return sizes, composed, status
 
 
-def _together(problem: pulp.LpProblem, links: Sequence[_Link], chosen: _Binaries) -> dict[tuple[int, int], _Binary]:
+def _together(problem: pulp.LpProblem, links: Sequence[_Link], binaries: _Binaries) -> dict[tuple[int, int], _Binary]:
     """Return the binaries of composed layers, by number of the link and block size, tied to those of both groups."""
-    found = {
+    composed = {
         (i, b): problem.add_variable(f"y_{i}_{b}", cat=pulp.LpBinary)
         for i, link in enumerate(links)
         for b in link.gains
-        if all((group, b) in chosen for group in link.groups)
+        if all((group, b) in binaries for group in link.groups)
     }
-    for (i, b), y in found.items():
+    for (i, b), y in composed.items():
         for group in dict.fromkeys(links[i].groups):
-            problem += y <= chosen[group, b]
-    return found
+            problem += y <= binaries[group, b]
+    return composed
 
 
 def _status(problem: pulp.LpProblem, solver: str) -> str:
-    """Solve a programme; return how that ended."""
+    """Solve a programme; return its outcome."""
     try:
         return pulp.LpStatus[problem.solve(_solver(solver))]
     except pulp.PulpSolverError as error:

@@ -23,7 +23,7 @@ class Point:
     """An assignment on the plane of latency and loss.
 
     Attributes:
-        block_sizes: by layer name.
+        block_sizes: block sizes by layer name.
         latency: seconds.
     """
 
@@ -68,7 +68,7 @@ def sweep(
     """
     fastest, slowest = latency_range(latency, constraints)
     budgets = np.geomspace(fastest, slowest, count) if fastest > 0 else np.linspace(fastest, slowest, count)
-    found: list[tuple[float, Solution]] = []
+    solutions: list[tuple[float, Solution]] = []
     for budget in budgets.tolist():
         try:
             solution = solve(sensitivity, latency, budget, constraints, solver)
@@ -76,10 +76,10 @@ def sweep(
             if constraints.caps or constraints.pairs:
                 continue
             raise
-        last = found[-1][1] if found else None
+        last = solutions[-1][1] if solutions else None
         if last is None or (solution.block_sizes, solution.composed) != (last.block_sizes, last.composed):
-            found.append((budget, solution))
-    return found
+            solutions.append((budget, solution))
+    return solutions
 
 
 def _point(sizes: Mapping[str, int], sensitivity: Table, latency: Table) -> Point:

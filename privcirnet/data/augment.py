@@ -45,7 +45,7 @@ def erase(images: Tensor, probability: float, generator: torch.Generator) -> Ten
 
     Args:
         images: uint8 (N, C, H, W).
-        probability: with which each image is changed.
+        probability: probability with which each image is changed.
         generator: five numbers are drawn from it for each image.
 
     Source: Zhong et al., "Random Erasing Data Augmentation", AAAI 2020: area and logarithm of the aspect ratio are

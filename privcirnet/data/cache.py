@@ -26,16 +26,16 @@ from privcirnet.errors import RuleError
 from privcirnet.he.system.atomic import replacing
 
 VERSION = 3
-"""Another one when files are decoded otherwise."""
+"""Version of the decoding: another one when files are decoded otherwise."""
 _PLACE = "the cache must be a folder to write to", "set data.cache=DIR, or data.cache= for none"
 _log = logging.getLogger(__name__)
 
 Arrays = dict[str, NDArray[Any]]
-"""{train,test}_images, uint8 (N, C, H, W), and {train,test}_labels, int64 (N,)."""
+"""Arrays by name: {train,test}_images, uint8 (N, C, H, W), and {train,test}_labels, int64 (N,)."""
 Allocate = Callable[[tuple[str, ...], tuple[int, int], tuple[int, ...]], Arrays]
-"""Makes the arrays for classes, numbers of training and held-out images, and (C, H, W): in memory or in a file."""
+"""Function from classes, numbers of training and held-out images, and (C, H, W) to arrays in memory or a file."""
 Decode = Callable[[Allocate], None]
-"""Fills the arrays that it allocates."""
+"""Function that fills the arrays that it allocates."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Stored:
     """A decoded data set.
 
     Attributes:
-        tensors: as :data:`Arrays`.
+        tensors: tensors by name, see :data:`Arrays`.
         classes: names by label.
     """
 
@@ -58,15 +58,15 @@ def default_folder() -> Path:
 
 def in_memory(decode: Decode) -> Stored:
     """Return a data set, decoded without a cache."""
-    made: list[Stored] = []
+    stored: list[Stored] = []
 
     def allocate(classes: tuple[str, ...], counts: tuple[int, int], shape: tuple[int, ...]) -> Arrays:
         arrays: Arrays = {name: np.empty(size, kind) for name, kind, size in _layout(counts, shape)}
-        made.append(Stored({name: torch.from_numpy(array) for name, array in arrays.items()}, classes))
+        stored.append(Stored({name: torch.from_numpy(array) for name, array in arrays.items()}, classes))
         return arrays
 
     decode(allocate)
-    return made[0]
+    return stored[0]
 
 
 def mapped(path: Path, source: dict[str, Any], decode: Decode) -> Stored:
@@ -76,7 +76,7 @@ def mapped(path: Path, source: dict[str, Any], decode: Decode) -> Stored:
         source: facts that change when the data set does, as JSON.
 
     Returns:
-        The data set, memory-mapped; what is written to it stays in this process.
+        The data set, memory-mapped; writes to it stay in this process.
 
     Raises:
         RuleError: the file cannot be written, or is too large for its disk.
@@ -124,14 +124,14 @@ def _allocate(
 
 
 def _read(path: Path, facts: str) -> Stored:
-    """Read a file of which header and arrays belong together: safetensors opens its path once for each."""
+    """Read a file with its header and arrays from one version: safetensors opens its path once for each."""
     with path.open("rb") as opened:
         with safe_open(path, "pt") as file:
-            held = file.metadata() or {}
+            metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}
         replaced = not os.path.samestat(os.fstat(opened.fileno()), path.stat())
     if replaced:
         return _read(path, facts)
-    if held.get("facts") != facts:
+    if metadata.get("facts") != facts:
         raise ValueError("it is of another source or version")
-    return Stored(tensors, tuple(json.loads(held["classes"])))
+    return Stored(tensors, tuple(json.loads(metadata["classes"])))

@@ -8,19 +8,19 @@ import torch
 from torch import Tensor
 
 _SOME = 64
-"""Training images that are drawn together."""
+"""Number of training images that are drawn together."""
 TEST_BATCH = 256
-"""Held-out images that run together on a CPU."""
+"""Number of held-out images that run together on a CPU."""
 _GPU_TEST_BATCH = 2048
-"""The same on a GPU, which small batches leave idle."""
+"""Number of held-out images that run together on a GPU, which small batches leave idle."""
 _GPU_SHARE = 1 / 4
 """Largest share of a GPU's free memory that images may take."""
 
 
 class Examples(Protocol):
-    """What training and search read: labelled images, stored in any form, in batches.
+    """The input of training and search: labelled images, stored in any form, in batches.
 
-    :class:`ImageData` stores integers; :class:`~privcirnet.data.own.OwnImages` is what a user's own program has.
+    :class:`ImageData` stores integers; :class:`~privcirnet.data.own.OwnImages` holds those of a user's own program.
     """
 
     @property
@@ -30,7 +30,7 @@ class Examples(Protocol):
 
     @property
     def levels(self) -> int:
-        """Stored pixels are in [0, levels]; 0 if they are not integers."""
+        """Largest stored pixel, of [0, levels]; 0 if pixels are not integers."""
         ...
 
     @property
@@ -101,7 +101,7 @@ class ImageData:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(C, H, W) of an image."""
+        """Shape (C, H, W) of an image."""
         channels, height, width = self.train_images.shape[1:]
         return channels, height, width
 
@@ -117,11 +117,11 @@ class ImageData:
         return batch_count(self.count, size)
 
     def epoch(self, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images are integers."""
+        """Yield batches of integer images and labels in a new order."""
         return batches(self.train_images, self.train_labels, size, generator)
 
     def sampled(self, count: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The images are those of :meth:`sample`."""
+        """Yield the images of :meth:`sample`, as the input of a network, and labels."""
         return ((self.real(images), labels) for images, labels in batches(*self.sample(count), size))
 
     def tests(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -130,7 +130,7 @@ class ImageData:
         return ((self.real(images), labels) for images, labels in pairs)
 
     def real(self, images: Tensor) -> Tensor:
-        """Takes uint8 and returns float32 (N, C, H, W)."""
+        """Return stored images, uint8, as float32 (N, C, H, W)."""
         return images.float() * 2.0**self.log_step
 
     def sample(self, count: int) -> tuple[Tensor, Tensor]:
@@ -142,8 +142,8 @@ class ImageData:
         Returns:
             Images (count, C, H, W) and labels (count,).
         """
-        chosen = torch.randperm(len(self.train_labels), generator=torch.Generator().manual_seed(0))[:count]
-        return self.train_images[chosen], self.train_labels[chosen]
+        indices = torch.randperm(len(self.train_labels), generator=torch.Generator().manual_seed(0))[:count]
+        return self.train_images[indices], self.train_labels[indices]
 
     def held_out(self, count: int) -> tuple[Tensor, Tensor]:
         """Return held-out images, evenly spread over their order because files often come sorted by class.
@@ -155,23 +155,23 @@ class ImageData:
             Images (count, C, H, W) and labels (count,).
         """
         available = len(self.test_labels)
-        wanted = min(count, available)
-        chosen = torch.arange(wanted) * available // max(1, wanted)
-        return self.test_images[chosen], self.test_labels[chosen]
+        total = min(count, available)
+        indices = torch.arange(total) * available // max(1, total)
+        return self.test_images[indices], self.test_labels[indices]
 
     def near(self, device: torch.device) -> "ImageData":
         """Return the same data in a GPU's memory, where it is then augmented, if it takes no more than a quarter of it.
 
         Args:
-            device: of training; a CPU has the data already.
+            device: device of training; a CPU has the data already.
         """
         if device.type != "cuda":
             return self
-        held = "train_images", "train_labels", "test_images", "test_labels"
+        names = "train_images", "train_labels", "test_images", "test_labels"
         free, _ = torch.cuda.mem_get_info(device)
-        if sum(getattr(self, name).nbytes for name in held) > _GPU_SHARE * free:
+        if sum(getattr(self, name).nbytes for name in names) > _GPU_SHARE * free:
             return self
-        return replace(self, **{name: getattr(self, name).to(device) for name in held})
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
     def part(self, count: int) -> "ImageData":
         """Return the same data with fewer training images, those of :meth:`sample`."""
@@ -179,7 +179,7 @@ class ImageData:
         return replace(self, train_images=images, train_labels=labels)
 
     def limited(self, count: int) -> "ImageData":
-        """Return the same data with so many images of each split at most: of :meth:`sample` and :meth:`held_out`."""
+        """Return the same data with so many images of each split at most, from :meth:`sample` and :meth:`held_out`."""
         images, labels = self.held_out(count)
         return replace(self.part(count), test_images=images, test_labels=labels)
 
@@ -205,7 +205,7 @@ def slices(count: int, size: int) -> list[slice]:
     """Return the slices of a data set's batches, of which none has one image unless all have.
 
     Args:
-        size: of a batch; the last one may be smaller, or one larger.
+        size: size of a batch; the last one may be smaller, or one larger.
 
     >>> slices(9, 4)
     [slice(0, 4, None), slice(4, 9, None)]

@@ -1,7 +1,7 @@
 """One image file, from anybody, as upright and opaque pixels of 8 bits: data sets and the page decode with this alone.
 
-Pillow parses the file. What it leaves to its callers is done here: limits before anything is decoded, 16 bits and real
-numbers, transparency, and the way in which a camera was held.
+Pillow parses the file. The rest is done here: limits before anything is decoded, 16 bits and real numbers,
+transparency, and the way in which a camera was held.
 """
 
 import io
@@ -16,7 +16,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from privcirnet.errors import RuleError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF", "GIF")
-"""What a file may be, whatever its name says. Pillow has many more decoders; one starts Ghostscript."""
+"""Formats that a file may have, whatever its name. Pillow has many more decoders; one starts Ghostscript."""
 MOST_BYTES = 1 << 24
 """Limit for the file of a picture that anybody brings."""
 MOST_PIXELS = 2**25
@@ -25,7 +25,7 @@ MOST_SCANS = 500
 """Limit for the passes of a progressive JPEG file over all its pixels; usual files have ten."""
 _WHITE = 255
 _SCAN = b"\xff\xda"
-"""Where a scan begins; compressed data never has these bytes."""
+"""Bytes with which a scan begins; compressed data never has these bytes."""
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _TILE_WIDTH, _TILE_HEIGHT = 258, 262, 322, 323
 """Tags of TIFF."""
 
@@ -64,7 +64,7 @@ def check_size(width: int, height: int, words: str = "pixels") -> None:
 
 
 def square(picture: Image.Image, size: int) -> Image.Image:
-    """Return the square in the middle, resized (bicubic); ``size``: pixels of both sides."""
+    """Return the square in the middle, resized (bicubic); ``size``: side in pixels."""
     return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
 
 
@@ -98,7 +98,7 @@ def _decoded(content: bytes) -> Decoded:
 def _turned_upright(picture: Image.Image) -> bool:
     """Turn an image as its EXIF says, and return whether it was turned.
 
-    Pillow turns it before it rewrites EXIF; what it can't read or write there is left.
+    Pillow turns it before it rewrites EXIF; entries that it can't read or write there are left.
     """
     before = picture.im
     with suppress(Exception):  # as in decode

@@ -36,19 +36,19 @@ class Folder:
 
     @cached_property
     def files(self) -> dict[str, tuple[int, ...]]:
-        """Size and times of each file by its name, relative to the folder, with "/" between parts."""
-        found: dict[str, tuple[int, ...]] = {}
+        """Return size and times of each file by its name, relative to the folder, with "/" between parts."""
+        facts: dict[str, tuple[int, ...]] = {}
         for place, below, names in os.walk(self.path, followlinks=True):
             below[:] = [name for name in below if not name.startswith(".")]
             start = Path(place).relative_to(self.path).as_posix()
             for name in names:
                 if not name.startswith("."):
-                    found[posixpath.normpath(f"{start}/{name}")] = _facts(Path(place, name))
-        return found
+                    facts[posixpath.normpath(f"{start}/{name}")] = _facts(Path(place, name))
+        return facts
 
     @property
     def stamp(self) -> str:
-        """A digest of every file's name, size and times."""
+        """Digest of every file's name, size and times."""
         return hashlib.sha256(repr(sorted(self.files.items())).encode()).hexdigest()
 
     def read(self, names: Collection[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
@@ -65,7 +65,7 @@ class Archive:
 
     @cached_property
     def files(self) -> frozenset[str]:
-        """The names of its files, with "/" between parts.
+        """Names of its files, with "/" between parts.
 
         Raises:
             RuleError: the archive is broken or absurdly large.
@@ -74,21 +74,21 @@ class Archive:
 
     @property
     def stamp(self) -> str:
-        """The archive's size and times."""
+        """Size and times of the archive."""
         return repr(_facts(self.path))
 
     def read(self, names: Collection[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """Yield them in the archive's order; reading stops after the last of them."""
-        left = set(names)
-        for name, content in self._members(left):
-            if name in left:
-                left.remove(name)
+        """Yield names and readers of their contents in the archive's order; reading stops after the last of them."""
+        remaining = set(names)
+        for name, content in self._members(remaining):
+            if name in remaining:
+                remaining.remove(name)
                 yield name, lambda content=content: content
-            if not left:
+            if not remaining:
                 return
 
-    def _members(self, wanted: Collection[str] = ()) -> Iterator[tuple[str, bytes]]:
-        """Yield the names of all files, and the contents of the wanted ones."""
+    def _members(self, selected: Collection[str] = ()) -> Iterator[tuple[str, bytes]]:
+        """Yield the names of all files, and the contents of the selected ones."""
         total = 0
         try:
             with tarfile.open(self.path, "r|*") as archive:
@@ -97,15 +97,15 @@ class Archive:
                     self._check_size(member, total, count)
                     name = posixpath.normpath(member.name)
                     if member.isreg() and not any(part.startswith(".") for part in name.split("/")):
-                        stream = archive.extractfile(member) if name in wanted else None
+                        stream = archive.extractfile(member) if name in selected else None
                         yield name, stream.read() if stream else b""
         except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
             remedy = "give a .tar or .tar.gz file and check that it is complete"
             raise RuleError("an archive must be readable", got=f"{self.path} ({error})", remedy=remedy) from None
 
     def _check_size(self, member: tarfile.TarInfo, total: int, count: int) -> None:
-        most = 2**30 + LARGEST_RATIO * self.path.stat().st_size
-        if member.size > LARGEST_FILE or total > most or count >= LARGEST_COUNT:
+        limit = 2**30 + LARGEST_RATIO * self.path.stat().st_size
+        if member.size > LARGEST_FILE or total > limit or count >= LARGEST_COUNT:
             got = f"{self.path}: {total:,} bytes up to file {count + 1:,}, {member.name}"
             raise RuleError("an archive must have a sensible size", got=got, remedy="unpack it and give the folder")
 
@@ -114,40 +114,40 @@ Tree = Folder | Archive
 
 
 def _facts(path: Path) -> tuple[int, ...]:
-    """Size and times; a file that is replaced under its old times (``cp -p``) has another time of change."""
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    """Return size and times; a file that is replaced under its old times (``cp -p``) has another time of change."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def called_below(root: Path, name: str) -> list[Path]:
     """Return the entries of a folder that are called like a data set, sorted; nothing if there is no folder.
 
     Args:
-        name: of the data set, with which an entry's begins but for case and punctuation, and then not another digit.
+        name: name of the data set, with which an entry's begins but for case and punctuation, no digit behind it.
     """
     digits = r"(?!\d)" if name[-1:].isdigit() else ""
-    wanted = re.compile(re.sub(r"[^a-z0-9]", "", name) + digits)
+    pattern = re.compile(re.sub(r"[^a-z0-9]", "", name) + digits)
     entries = sorted(root.iterdir()) if root.is_dir() else []
-    return [path for path in entries if wanted.match(re.sub(r"[^a-z0-9]", "", path.name.lower()))]
+    return [path for path in entries if pattern.match(re.sub(r"[^a-z0-9]", "", path.name.lower()))]
 
 
-def locate(root: Path, name: str, fits: Callable[[Path], bool], wanted: str) -> Tree:
+def locate(root: Path, name: str, fits: Callable[[Path], bool], expected: str) -> Tree:
     """Return the folder or archive that holds a data set.
 
     Args:
         root: an archive, the data set's folder, or a folder with one of them in it.
-        name: that folders and archives below the root must begin with; empty for any.
+        name: name that folders and archives below the root must begin with; empty for any.
     """
     below = called_below(root, name)
-    found = [root] if root.is_file() or (root.is_dir() and fits(root)) else []
-    found = found or [path for path in below if path.is_dir() and fits(path)]
-    found = found or [path for path in below if path.name.endswith(ARCHIVES) and path.is_file()]
-    if len(found) == 1:
-        return Folder(found[0]) if found[0].is_dir() else Archive(found[0])
+    matches = [root] if root.is_file() or (root.is_dir() and fits(root)) else []
+    matches = matches or [path for path in below if path.is_dir() and fits(path)]
+    matches = matches or [path for path in below if path.name.endswith(ARCHIVES) and path.is_file()]
+    if len(matches) == 1:
+        return Folder(matches[0]) if matches[0].is_dir() else Archive(matches[0])
     where = root.absolute()
-    if found:
-        names = ", ".join(path.name for path in found)
+    if matches:
+        names = ", ".join(path.name for path in matches)
         raise RuleError("data.root must hold one such data set", got=f"{names} in {where}", remedy="name one of them")
-    looked = f"{wanted}, there, in a folder {name}*, or in an archive {name}*.tar or {name}*.tar.gz"
+    looked = f"{expected}, there, in a folder {name}*, or in an archive {name}*.tar or {name}*.tar.gz"
     got = f"nothing in {where} (looked for {looked})" if root.is_dir() else f"no file or folder {where}"
-    raise RuleError("the images must be there", got=got, remedy=f"put {wanted} there, or set data.root=DIR")
+    raise RuleError("the images must be there", got=got, remedy=f"put {expected} there, or set data.root=DIR")

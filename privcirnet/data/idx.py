@@ -44,17 +44,17 @@ def decode_mnist(tree: Tree, allocate: Allocate) -> None:
         got = f"no {missing[0]} or {missing[0]}.gz in {tree.path}"
         raise RuleError("MNIST must have its four files", got=got, remedy="put it there, or set data.root=DIR")
     read = {_plain(name): _parsed(content(), name) for name, content in tree.read([names[f] for f in FILES.values()])}
-    found = {key: read[file] for key, file in FILES.items()}
+    contents = {key: read[file] for key, file in FILES.items()}
     for part in ("train", "test"):
-        images, labels = found[f"{part}_images"], found[f"{part}_labels"]
-        fit = images.ndim == 3 and labels.ndim == 1 and images.shape[1:] == found["train_images"].shape[1:]
+        images, labels = contents[f"{part}_images"], contents[f"{part}_labels"]
+        fit = images.ndim == 3 and labels.ndim == 1 and images.shape[1:] == contents["train_images"].shape[1:]
         if not fit or not 0 < len(images) == len(labels) or labels.max() > 9:
             got = f"{part} images {images.shape}, labels {labels.shape}"
             raise RuleError("MNIST must have a label from 0 to 9 for every image", got=got, remedy="fetch it again")
-    counts = len(found["train_labels"]), len(found["test_labels"])
-    arrays = allocate(tuple("0123456789"), counts, (1, *found["train_images"].shape[1:]))
+    counts = len(contents["train_labels"]), len(contents["test_labels"])
+    arrays = allocate(tuple("0123456789"), counts, (1, *contents["train_images"].shape[1:]))
     for key, array in arrays.items():
-        array[...] = found[key].reshape(array.shape)
+        array[...] = contents[key].reshape(array.shape)
 
 
 def _has_files(folder: Path) -> bool:

@@ -19,7 +19,7 @@ from privcirnet.data.labels import LabelledFiles
 from privcirnet.errors import RuleError
 
 Progress = Callable[[int, int], object]
-"""Called with images done and images in all."""
+"""Callback with the number of images done and of all images."""
 _BLOCK = 256
 
 
@@ -47,7 +47,7 @@ def decode(
     """Decode files into arrays (N, 3, H, W), in the order of their names, and write their labels.
 
     Args:
-        progress: called after every few images.
+        progress: callback after every few images.
     """
     parts = {"train": labelled.train, "test": labelled.test}
     rows = {name: (part, row) for part, pairs in parts.items() for row, (name, _) in enumerate(pairs)}
@@ -71,10 +71,10 @@ def decode(
 def _decoded(tree: Tree, names: list[str], size: int) -> Iterator[tuple[str, NDArray[np.uint8]]]:
     """Yield names and images, decoded in blocks."""
 
-    def one(file: tuple[str, Callable[[], bytes]]) -> tuple[str, NDArray[np.uint8]]:
+    def decode_file(file: tuple[str, Callable[[], bytes]]) -> tuple[str, NDArray[np.uint8]]:
         return file[0], decode_image(file[1](), file[0], size)
 
     files = tree.read(names)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         while block := list(islice(files, _BLOCK)):
-            yield from pool.map(one, block)
+            yield from pool.map(decode_file, block)

@@ -15,8 +15,8 @@ class LabelledFiles(NamedTuple):
     """The files and labels of both parts, ordered by label, then name.
 
     Attributes:
-        train: (file name, label).
-        test: (file name, label).
+        train: training files and their labels.
+        test: held-out files and their labels.
         classes: names by label.
     """
 
@@ -63,12 +63,12 @@ def tiny_imagenet(tree: Tree) -> LabelledFiles:
 
 def _classes(tree: Tree, prefix: str) -> dict[str, list[str]]:
     """Return the image files below each folder below a prefix, sorted; none for a folder of other files."""
-    found: dict[str, list[str]] = {}
+    files: dict[str, list[str]] = {}
     for name in sorted(name for name in tree.files if name.startswith(prefix)):
         folder, below, _ = name.removeprefix(prefix).partition("/")
         if below:
-            found.setdefault(folder, []).extend([name] * name.lower().endswith(SUFFIXES))
-    return dict(sorted(found.items()))
+            files.setdefault(folder, []).extend([name] * name.lower().endswith(SUFFIXES))
+    return dict(sorted(files.items()))
 
 
 def _numbered(tree: Tree, classes: dict[str, list[str]]) -> list[tuple[str, int]]:

@@ -23,7 +23,7 @@ NAMES = ("digits", "cifar10", "cifar100", "mnist", "tiny_imagenet", "imagefolder
 
 @dataclass(frozen=True)
 class Files:
-    """The location of a data set, and how it is decoded.
+    """The location of a data set, and the settings of its decoding.
 
     Attributes:
         root: folder or archive.
@@ -52,7 +52,7 @@ def load_for(settings: Settings, progress: Progress | None = None) -> ImageData:
     """Return the data set that a script's settings name, or as many of its images as they ask for; see :func:`load`.
 
     Args:
-        progress: called with the number of decoded images and of all images.
+        progress: callback with the number of decoded images and of all images.
     """
     files = Files(settings.root, settings.size, settings.cache)
     data = load(settings.name, settings.seed, settings.test_fraction, files, progress)
@@ -71,17 +71,17 @@ def load(
     Args:
         name: one of ``NAMES``. "imagefolder" is any folder or archive with train/ and test/ or val/ in it and a folder
             of images for each class there, such as ImageNet's with ``files.size`` = 224.
-        seed: of the split, where the data set has none of its own (digits).
+        seed: seed of the split, where the data set has none of its own (digits).
         test_fraction: share that is held out, where the data set has no split of its own.
-        files: where the other data sets are, and the cache.
-        progress: called with the number of decoded images and of all images.
+        files: location of the other data sets, and the cache.
+        progress: callback with the number of decoded images and of all images.
 
     Raises:
         RuleError: unknown name; missing, broken or unsuitable files; no room for the cache.
     """
     if name not in NAMES:
-        known = ", ".join(f"data={known}" for known in NAMES)
-        raise RuleError("the data set must be a known one", got=repr(name), remedy=f"use {known}")
+        choices = ", ".join(f"data={choices}" for choices in NAMES)
+        raise RuleError("the data set must be a known one", got=repr(name), remedy=f"use {choices}")
     if files.size and name in ("digits", "mnist"):
         raise RuleError("data.size is for image files", got=f"{files.size} with data={name}", remedy="use data.size=0")
     if name == "digits":
@@ -103,15 +103,15 @@ def load(
     return ImageData(**decoded.tensors, log_step=-8, levels=255, classes=decoded.classes)
 
 
-def _decoded(place: dict[str, Any], stamp: str, wanted: str, decode: cache.Decode) -> cache.Stored:
+def _decoded(place: dict[str, Any], stamp: str, location: str, decode: cache.Decode) -> cache.Stored:
     """Return a data set, from the cache if there is one.
 
     A place has one file in the cache, which is stale when the stamp of the images there is another.
     """
-    if not wanted:
+    if not location:
         return cache.in_memory(decode)
     key = hashlib.sha256(repr(sorted(place.items())).encode()).hexdigest()[:16]
-    folder = cache.default_folder() if wanted == "auto" else Path(wanted).expanduser()
+    folder = cache.default_folder() if location == "auto" else Path(location).expanduser()
     return cache.mapped(folder / f"{place['name']}-{key}.safetensors", {**place, "stamp": stamp}, decode)
 
 
@@ -120,17 +120,17 @@ def _source(name: str, root: Path, size: int, progress: Progress | None) -> tupl
     if name == "mnist":
         tree = idx.find_mnist(root)
         return tree, partial(idx.decode_mnist, tree)
-    if name in pickles.FOLDERS and (found := pickles.find_batches(name, root)):
+    if name in pickles.FOLDERS and (batch_folder := pickles.find_batches(name, root)):
         if size:
             remedy = "use data.size=0, or image folders"
-            raise RuleError("data.size is for image files", got=f"{size} with {found.path}", remedy=remedy)
-        return found, partial(pickles.decode_batches, name, found)
+            raise RuleError("data.size is for image files", got=f"{size} with {batch_folder.path}", remedy=remedy)
+        return batch_folder, partial(pickles.decode_batches, name, batch_folder)
     if name == "tiny_imagenet":
         tree = locate(root, name, _has_annotations, f"train/ and {labels.ANNOTATIONS}")
         return tree, partial(_decode_files, labels.tiny_imagenet, tree, size, progress)
     batches = f"{pickles.FOLDERS[name]}/ or " if name in pickles.FOLDERS else ""
-    wanted = f"{batches}train/ and test/ (or val/) with a folder of images for each class"
-    tree = locate(root, "" if name == "imagefolder" else name, _has_parts, wanted)
+    expected = f"{batches}train/ and test/ (or val/) with a folder of images for each class"
+    tree = locate(root, "" if name == "imagefolder" else name, _has_parts, expected)
     return tree, partial(_decode_files, labels.image_folders, tree, size, progress)
 
 

@@ -1,4 +1,4 @@
-"""Images of a user's own program, as its network reads them: tensors, or a loader that gives batches."""
+"""Images of a user's own program, as its network reads them: tensors, or a loader of batches."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -20,8 +20,8 @@ class OwnImages:
     joins the batch before, as in :func:`~privcirnet.data.dataset.batches`.
 
     Args:
-        tests: held-out ones; None for none.
-        logits: of the network, by one image (1, C, H, W): they tell how many classes there are.
+        tests: held-out images; None for none.
+        logits: logits of the network for one image (1, C, H, W), whose number is that of the classes.
     """
 
     levels = 0
@@ -37,7 +37,7 @@ class OwnImages:
 
     @property
     def count(self) -> int:
-        """Number of training images; of a loader whose data set has no length, about."""
+        """Number of training images; an estimate for a loader whose data set has no length."""
         if isinstance(self._train, tuple):
             return len(self._train[0])
         try:
@@ -64,20 +64,20 @@ class OwnImages:
             raise RuleError("a loader must know its number of batches", got=got, remedy=remedy) from None
 
     def epoch(self, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Size and order of a loader's batches are the loader's."""
+        """Yield training images and labels; a loader determines size and order of its batches."""
         return self._batches(self._train, size, generator)
 
     def real(self, images: Tensor) -> Tensor:
-        """These are the images themselves."""
+        """Return the images themselves."""
         return images
 
     def sampled(self, count: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Of a loader these are the first ones."""
+        """Yield training images and labels, of a loader the first ones."""
         generator = torch.Generator().manual_seed(0)
         for images, labels in self._batches(self._train, size, generator):
-            kept = min(count, len(images))
-            yield from ((images[part], labels[part]) for part in slices(kept, size))
-            count -= kept
+            part_count = min(count, len(images))
+            yield from ((images[part], labels[part]) for part in slices(part_count, size))
+            count -= part_count
             if not count:
                 return
 
@@ -94,12 +94,12 @@ class OwnImages:
         waiting: tuple[Tensor, Tensor] | None = None
         for images, labels in _pairs(source):
             self._check(source, images, labels)
-            given = images, _numbers(labels)
+            batch = images, _numbers(labels)
             if waiting and len(images) == 1 < len(waiting[0]):  # norms cannot train on one
-                given, waiting = (torch.cat([waiting[0], images]), torch.cat([waiting[1], given[1]])), None
+                batch, waiting = (torch.cat([waiting[0], images]), torch.cat([waiting[1], batch[1]])), None
             if waiting:
                 yield waiting
-            waiting = given
+            waiting = batch
         if waiting:
             yield waiting
 
@@ -161,17 +161,17 @@ def _pairs(source: Pairs) -> Iterator[tuple[Tensor, Tensor]]:
         raise RuleError("there must be images", got="none", remedy="give at least one batch")
 
 
-def _is_pair(given: Any) -> bool:
-    return isinstance(given, tuple | list) and len(given) == 2 and all(isinstance(part, Tensor) for part in given)
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(part, Tensor) for part in value)
 
 
-def _said(given: Any) -> str:
-    parts = f" of {', '.join(type(part).__name__ for part in given)}" if isinstance(given, tuple | list) else ""
-    return f"{type(given).__name__}{parts}"
+def _said(value: Any) -> str:
+    parts = f" of {', '.join(type(part).__name__ for part in value)}" if isinstance(value, tuple | list) else ""
+    return f"{type(value).__name__}{parts}"
 
 
 def _check_finite(what: str, values: Tensor) -> None:
-    """Raise unless each image, or each one's label, is finite: norms never forget one that is not."""
+    """Raise unless each image, or its label, is finite: norms never forget one that is not."""
     if (finite := values.isfinite()).all():
         return
     broken = (~finite.reshape(len(values), -1).all(1)).nonzero().flatten().tolist()

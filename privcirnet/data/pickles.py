@@ -17,9 +17,9 @@ FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 
 def find_batches(name: str, root: Path) -> Folder | None:
     """Return the folder of pickled batches at a root or one level below, or None; ``name``: "cifar10" or "cifar100"."""
-    wanted = FOLDERS[name]
-    places = [root.parent, root] if root.name == wanted else [root]
-    return next((Folder(at / wanted) for at in [*places, *called_below(root, name)] if (at / wanted).is_dir()), None)
+    folder = FOLDERS[name]
+    places = [root.parent, root] if root.name == folder else [root]
+    return next((Folder(at / folder) for at in [*places, *called_below(root, name)] if (at / folder).is_dir()), None)
 
 
 def decode_batches(name: str, folder: Folder, allocate: Allocate) -> None:

@@ -1,4 +1,4 @@
-"""Any picture as a network's pixels, by the steps that made the images of its data set, each of them said in words.
+"""Any picture as a network's pixels, by the steps that made the images of its data set, each described in words.
 
 Files of a data set and pictures are decoded, resized and cropped by the same functions (:mod:`data.decoder`). A picture
 needs a little more: the data set may be grey, have fewer levels, or show light strokes on a dark ground.
@@ -32,10 +32,10 @@ class Prepared(NamedTuple):
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a network's pixels are.
+    """The form of a network's pixels.
 
     Attributes:
-        shape: (C, H, W); one channel is grey, three are RGB.
+        shape: shape (C, H, W); one channel is grey, three are RGB.
         levels: pixels are integers in [0, levels].
         light_on_dark: whether the data set shows light strokes on a dark ground.
     """
@@ -64,7 +64,7 @@ class Preparation:
         return Prepared(pixels, tuple(done))
 
     def _fitted(self, decoded: Decoded) -> tuple[Image.Image, list[str]]:
-        """The picture in the data set's colours, resized and cropped; and what was done."""
+        """Return the picture in the data set's colours, resized and cropped; and the steps in words."""
         picture, done, size = decoded.picture, [*decoded.steps], self.shape[1]
         mode, words = ("L", "turned grey") if self.shape[0] == 1 else ("RGB", "turned into RGB")
         if picture.mode != mode:
@@ -78,6 +78,6 @@ class Preparation:
 
 
 def _border(pixels: NDArray[np.int64]) -> float:
-    """The mean of the outermost pixels."""
+    """Return the mean of the outermost pixels."""
     edges = (pixels[:, 0], pixels[:, -1], pixels[:, :, 0], pixels[:, :, -1])
     return float(np.concatenate([edge.ravel() for edge in edges]).mean())

@@ -1,6 +1,6 @@
-"""Image files of a folder or an object store, listed and read ahead of whoever takes them one by one.
+"""Image files of a folder or an object store, listed and read ahead of their use.
 
-Where they are is the path of a folder, or a URL of fsspec: ``s3://bucket/prefix``, ``memory://folder``.
+Their location is the path of a folder, or a URL of fsspec: ``s3://bucket/prefix``, ``memory://folder``.
 """
 
 import threading
@@ -22,17 +22,17 @@ from privcirnet.data.picture import Preparation
 from privcirnet.errors import RuleError, first_line
 
 AHEAD = 8
-"""Pictures that are read before they are asked for."""
+"""Number of pictures that are read before they are asked for."""
 _SUFFIXES = {"", ".gif", *SUFFIXES}
-"""Of files that should be pictures; objects of a store often have none."""
+"""Suffixes of files that should be pictures; objects of a store often have none."""
 
 
 class File(NamedTuple):
     """A file that should be a picture.
 
     Attributes:
-        path: absolute, or with its protocol.
-        size: bytes.
+        path: absolute path, or one with its protocol.
+        size: size in bytes.
     """
 
     path: str
@@ -44,7 +44,7 @@ class Picture(NamedTuple):
 
     Attributes:
         pixels: int64 (C, H, W), see :class:`~privcirnet.data.picture.Prepared`; None: it cannot be read.
-        refused: why it cannot be read; "" for one that can.
+        refused: reason why it cannot be read; "" for one that can.
     """
 
     path: str
@@ -53,7 +53,7 @@ class Picture(NamedTuple):
 
 
 class StoreFailed(RuleError):
-    """A folder or store does not answer: nothing is wrong with its pictures."""
+    """A folder or store that does not answer: nothing is wrong with its pictures."""
 
 
 class Pictures:
@@ -63,7 +63,7 @@ class Pictures:
         source: a path, or a URL of fsspec.
 
     Attributes:
-        source: the same, as the paths of its files begin.
+        source: prefix with which the paths of its files begin.
 
     Raises:
         RuleError: nothing is there, it cannot be read, or a package for it is not installed.
@@ -93,16 +93,16 @@ class Pictures:
             if self._store.isfile(self._root):
                 yield File(self.source, self._store.size(self._root) or 0)
                 return
-            for _, folders, found in self._store.walk(self._root, detail=True, on_error="raise"):
+            for _, folders, infos in self._store.walk(self._root, detail=True, on_error="raise"):
                 inner = {name: folders[name] for name in sorted(folders) if not name.startswith(".")}
                 folders.clear()
                 folders.update(inner)  # which is where the walk goes on
-                for name in sorted(found):
-                    if self._is_picture(name, found[name]):
-                        yield File(self._whole(found[name]["name"]), found[name]["size"] or 0)
+                for name in sorted(infos):
+                    if self._is_picture(name, infos[name]):
+                        yield File(self._whole(infos[name]["name"]), infos[name]["size"] or 0)
 
     def _is_picture(self, name: str, info: Mapping[str, Any]) -> bool:
-        """Whether a file is to be read; links to files are, links to folders, which may go around in a circle, not."""
+        """Return whether a file is to be read: links to files are; links to folders, which may be circular, are not."""
         if name.startswith(".") or PurePosixPath(name).suffix.lower() not in _SUFFIXES:
             return False
         return info["type"] == "file" or bool(info.get("islink") and self._store.isfile(info["name"]))
@@ -138,16 +138,16 @@ class Pictures:
 
 
 class Listing:
-    """The files of a folder or store but for those that are known, listed by a thread while they are read.
+    """The files of a folder or store without those processed already, listed by a thread while they are read.
 
     Attributes:
-        count: files that were found so far, known ones included.
-        known: of these.
+        count: number of files listed so far, those processed already included.
+        known: number of files among these that were processed already.
     """
 
-    def __init__(self, pictures: Pictures, known: Container[str] = ()) -> None:
+    def __init__(self, pictures: Pictures, processed: Container[str] = ()) -> None:
         self.count = self.known = 0
-        self._pictures, self._known = pictures, known
+        self._pictures, self._known = pictures, processed
         self._found = SimpleQueue[File | Exception | None]()
         threading.Thread(target=self._list, name="privcirnet listing", daemon=True).start()
 
@@ -164,14 +164,14 @@ class Listing:
             self._found.put(error)
 
     def __iter__(self) -> Iterator[File]:
-        while (found := self._found.get()) is not None:
-            if isinstance(found, Exception):
-                raise found
-            yield found
+        while (entry := self._found.get()) is not None:
+            if isinstance(entry, Exception):
+                raise entry
+            yield entry
 
 
 def read_ahead(pictures: Pictures, files: Iterable[File], preparation: Preparation) -> Generator[Picture]:
-    """Yield files as a network sees them, in order; :data:`AHEAD` of them are read before they are asked for.
+    """Yield pictures as a network sees them, in order; :data:`AHEAD` of them are read before they are asked for.
 
     Raises:
         RuleError: the store does not answer, or cannot be listed.
@@ -190,7 +190,7 @@ def read_ahead(pictures: Pictures, files: Iterable[File], preparation: Preparati
 
 @contextmanager
 def _found(source: str) -> Iterator[None]:
-    """Turn what fsspec and its stores raise into one line."""
+    """Turn errors of fsspec and its stores into one line."""
     rule = "images= must be a number of held-out images, or a folder or URL of pictures that can be listed"
     try:
         yield

@@ -23,7 +23,7 @@ import torchvision.transforms.v2.functional as tv
 from torch import Tensor
 
 STRONGEST = 30
-"""The largest magnitude."""
+"""Largest magnitude."""
 _TRANSLATION = 150 / 331
 """Largest shift as a share of width or height: the paper's 150 of 331 pixels."""
 
@@ -52,12 +52,12 @@ def rand_augment(
         magnitudes = (magnitudes + deviation * noise.cpu()).clamp(0, STRONGEST)
     signed = (1 - 2 * opposite.cpu()) * magnitudes / STRONGEST
     changed = _scaled(images, 255 / levels)
-    for chosen, strengths in zip(which.cpu(), signed, strict=True):
+    for drawn_operations, strengths in zip(which.cpu(), signed, strict=True):
         for place, operation in enumerate(OPERATIONS.values()):
-            (alike,) = (chosen == place).nonzero(as_tuple=True)
+            (alike,) = (drawn_operations == place).nonzero(as_tuple=True)
             if len(alike):
-                own, there = strengths[alike].to(images.device), alike.to(images.device)
-                changed[there] = operation(changed[there], own)
+                amounts, there = strengths[alike].to(images.device), alike.to(images.device)
+                changed[there] = operation(changed[there], amounts)
     return _scaled(changed, levels / 255)
 
 
@@ -71,7 +71,7 @@ def _moved(images: Tensor, entries: dict[tuple[int, int], Tensor]) -> Tensor:
 
     Args:
         images: (N, C, H, W).
-        entries: row and column in A -> values (N,); the others are those of the identity.
+        entries: row and column in A -> values (N,); all other entries are those of the identity.
     """
     matrices = torch.eye(2, 3, device=images.device).repeat(len(images), 1, 1)
     for (row, column), values in entries.items():
@@ -101,9 +101,9 @@ def _turned(images: Tensor, m: Tensor) -> Tensor:
     return _moved(images, {**entries, (1, 0): angle.sin() * width / height, (1, 1): angle.cos()})
 
 
-def _blended(images: Tensor, others: Tensor, m: Tensor) -> Tensor:
-    """Return r images + (1 - r) others with r = 1 + 0.9 m, cut to [0, 255]."""
-    return torch.lerp(others.float(), images.float(), 1 + 0.9 * _of_images(m)).clamp(0, 255).to(images.dtype)
+def _blended(images: Tensor, base: Tensor, m: Tensor) -> Tensor:
+    """Return r images + (1 - r) base with r = 1 + 0.9 m, cut to [0, 255]."""
+    return torch.lerp(base.float(), images.float(), 1 + 0.9 * _of_images(m)).clamp(0, 255).to(images.dtype)
 
 
 def _posterized(images: Tensor, m: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ def _solarized(images: Tensor, m: Tensor) -> Tensor:
 
 
 def _of_images(values: Tensor) -> Tensor:
-    """Return a value of each image so that it meets all its pixels, (N, 1, 1, 1)."""
+    """Return one value per image in a shape that broadcasts to its pixels, (N, 1, 1, 1)."""
     return values[:, None, None, None]
 
 
@@ -136,5 +136,5 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "AutoContrast": lambda x, m: tv.autocontrast(x),
     "Equalize": lambda x, m: tv.equalize(x),
 }
-"""Operation by torchvision's name: takes uint8 images (N, C, H, W) of 256 levels and strengths in [-1, 1], float32
-(N,), on the images' device; returns changed images."""
+"""Operations by torchvision's name, each from uint8 images (N, C, H, W) of 256 levels and strengths in [-1, 1], float32
+(N,), on the images' device, to changed images."""

@@ -16,7 +16,7 @@ from torch import Tensor
 ASPECT = (3 / 4, 4 / 3)
 """Range of a box's width over its height."""
 ATTEMPTS = 10
-"""Boxes drawn for each image; the first that fits is taken."""
+"""Number of boxes drawn for each image; the first that fits is taken."""
 
 
 def random_resized_crop(images: Tensor, smallest: float, generator: torch.Generator) -> Tensor:
@@ -51,8 +51,8 @@ def random_boxes(count: int, size: tuple[int, ...], smallest: float, generator: 
     largest = torch.tensor([min(height, round(width / ASPECT[0])), min(width, round(height * ASPECT[1]))])
     sides = torch.cat([sides, largest.expand(1, count, 2)])
     first = (sides <= whole).all(2).int().argmax(0)
-    chosen = sides[first, torch.arange(count)]
-    return torch.cat([(places.T * (whole - chosen + 1)).long(), chosen], 1)
+    sizes = sides[first, torch.arange(count)]
+    return torch.cat([(places.T * (whole - sizes + 1)).long(), sizes], 1)
 
 
 def resized(images: Tensor, boxes: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ class Rearrange(nn.Module):
         after: shape of the result, without the batch: a map (C, H, W), tokens (T, C) or a vector (C,).
         grid: source of each place's value (:mod:`privcirnet.nn.functional.grids`).
 
-    >>> move = Move.like(lambda x: x.permute(0, 2, 3, 1), (8, 2, 2), channels_last=True)
+    >>> move = Rearrange.like(lambda x: x.permute(0, 2, 3, 1), (8, 2, 2), channels_last=True)
     >>> move(torch.zeros(3, 8, 2, 2)).shape
     torch.Size([3, 4, 8])
     """

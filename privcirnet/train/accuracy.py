@@ -1,4 +1,4 @@
-"""What a network says of images, and how often it is right."""
+"""Predictions of a network on images, and their accuracy."""
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ def predict(model: nn.Module, data: ImageData, images: Tensor) -> Tensor:
     """Return logits in evaluation mode, on the CPU: (N, classes).
 
     Args:
-        model: on any device; left in the mode it was in.
+        model: network on any device; left in the mode it was in.
         images: uint8 (N, C, H, W).
     """
     device = next(model.parameters()).device
@@ -30,14 +30,14 @@ def accuracy(model: nn.Module, data: Examples) -> float:
     Under torchrun each process predicts its share of each batch, and all must call it.
 
     Args:
-        model: on any device; left in the mode it was in.
+        model: network on any device; left in the mode it was in.
     """
     device = next(model.parameters()).device
     hits, count = torch.zeros((), dtype=torch.int64, device=device), 0
     with evaluating(model):
         for images, labels in data.tests():
-            own = distributed.share(images).to(device, memory_format=layout_of(images))
-            if len(own):
-                hits += (model(own).argmax(dim=1) == distributed.share(labels).to(device)).sum()
+            local = distributed.share(images).to(device, memory_format=layout_of(images))
+            if len(local):
+                hits += (model(local).argmax(dim=1) == distributed.share(labels).to(device)).sum()
             count += len(labels)
     return 100.0 * distributed.total(hits).item() / count

@@ -17,31 +17,31 @@ from privcirnet.models import ENTRY_POINTS
 from privcirnet.train.pretrained import load_weights_
 
 TORCHVISION = "torchvision/"
-"""What a name of torchvision's networks begins with."""
+"""Prefix of the names of torchvision's networks."""
 LOADING = ("pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
-"""Arguments that say which weights a network begins with, not what it is."""
+"""Arguments that choose a network's first weights, not its architecture."""
 
 
 def made(name: str, num_classes: int, channels: int, arguments: Mapping[str, Any]) -> tuple[nn.Module, tuple[str, ...]]:
     """Make a network by its name.
 
     Args:
-        name: of :data:`privcirnet.models.ENTRY_POINTS`, of torchvision behind "torchvision/", or else of timm.
+        name: name in :data:`privcirnet.models.ENTRY_POINTS`, of torchvision behind "torchvision/", or else of timm.
 
     Returns:
-        The network, and of a pretrained one the names of tensors that have random values: those of a head with another
+        The network, and for a pretrained one the names of tensors with random values: those of a head with another
         number of classes.
     """
     make = maker_of(name)
     try:
-        made = make(num_classes=num_classes, in_chans=channels, **arguments)
+        network = make(num_classes=num_classes, in_chans=channels, **arguments)
     except RuleError:
         raise
     except Exception as error:
         if not arguments:
             raise
-        said = " ".join(line.strip() for line in str(error).splitlines()[:2])[:300]
-        got = f"{name}: {type(error).__name__}: {said}"
+        message = " ".join(line.strip() for line in str(error).splitlines()[:2])[:300]
+        got = f"{name}: {type(error).__name__}: {message}"
         if arguments.get("pretrained"):
             remedy = (
                 "connect to the network once, leave what else it does not take out, or give a file as model.weights"
@@ -49,11 +49,11 @@ def made(name: str, num_classes: int, channels: int, arguments: Mapping[str, Any
             raise RuleError("pretrained weights must be there and fit", got=got, remedy=remedy) from error
         remedy = "leave out what this network does not take"
         raise RuleError("model.arguments must be the network's own", got=got, remedy=remedy) from error
-    return made if isinstance(made, tuple) else (made, ())
+    return network if isinstance(network, tuple) else (network, ())
 
 
 def maker_of(name: str) -> Callable[..., Any]:
-    """Return what creates a network by its name.
+    """Return the function that creates a network by its name.
 
     Raises:
         RuleError: no network has the name.
@@ -62,7 +62,7 @@ def maker_of(name: str) -> Callable[..., Any]:
 
 
 def _of_timm(name: str) -> Callable[..., tuple[nn.Module, tuple[str, ...]]]:
-    """Return what creates a network of timm."""
+    """Return the function that creates a network of timm."""
     import timm
 
     if not timm.is_model(name):
@@ -76,21 +76,24 @@ def _of_timm(name: str) -> Callable[..., tuple[nn.Module, tuple[str, ...]]]:
         facts: dict[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
         if not arguments.get("pretrained") or facts["num_classes"] == num_classes:
             return model, ()
-        heads = (found,) if isinstance(found := facts["classifier"], str) else found
+        heads = (classifier,) if isinstance(classifier := facts["classifier"], str) else classifier
         return model, tuple(key for key in model.state_dict() if key.rpartition(".")[0] in heads)
 
     return make
 
 
 def _of_torchvision(name: str) -> Callable[..., tuple[nn.Module, tuple[str, ...]]]:
-    """Return what creates a network of torchvision."""
+    """Return the function that creates a network of torchvision."""
     from torchvision import models
 
-    own = name.removeprefix(TORCHVISION)
-    if own not in (known := models.list_models(models)):
-        close = difflib.get_close_matches(own, known) or ["resnet18"]
-        rule, remedy = "torchvision must have the network", f"try {', '.join(TORCHVISION + each for each in close)}"
-        raise RuleError(rule, got=repr(own), remedy=remedy)
+    model_name = name.removeprefix(TORCHVISION)
+    if model_name not in (available := models.list_models(models)):
+        close = difflib.get_close_matches(model_name, available) or ["resnet18"]
+        rule, remedy = (
+            "torchvision must have the network",
+            f"try {', '.join(TORCHVISION + candidate for candidate in close)}",
+        )
+        raise RuleError(rule, got=repr(model_name), remedy=remedy)
 
     def make(
         num_classes: int, in_chans: int, pretrained: bool = False, **arguments: Any
@@ -98,10 +101,10 @@ def _of_torchvision(name: str) -> Callable[..., tuple[nn.Module, tuple[str, ...]
         if in_chans != 3:
             remedy = "use one of timm's, which read any number"
             raise RuleError("networks of torchvision read three channels", got=in_chans, remedy=remedy)
-        model = partial(models.get_model, own, num_classes=num_classes)(**arguments)
+        model = partial(models.get_model, model_name, num_classes=num_classes)(**arguments)
         if not pretrained:
             return model, ()
-        weights = models.get_model_weights(own)["DEFAULT"]
+        weights = models.get_model_weights(model_name)["DEFAULT"]
         tensors = weights.get_state_dict(progress=False, check_hash=True)
         return model, load_weights_(model, tensors, num_classes, str(weights))
 

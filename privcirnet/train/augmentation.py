@@ -1,4 +1,4 @@
-"""What a recipe does to a batch of images before the network sees it; torchvision is imported when it is needed."""
+"""Changes of a batch of images by a recipe before the network sees it; torchvision is imported when it is needed."""
 
 from collections.abc import Iterator
 
@@ -10,23 +10,23 @@ from privcirnet.data.augment import crop_and_flip, erase
 from privcirnet.data.dataset import Examples, ImageData, batches
 
 _AT_ONCE = 16384
-"""Images that a GPU augments together: it changes many in the time of a batch."""
+"""Number of images that a GPU augments together: it changes many in the time of a batch."""
 
 
 def augmented_epoch(
-    data: Examples, recipe: RecipeConfig, generator: torch.Generator, together: int = 0
+    data: Examples, recipe: RecipeConfig, generator: torch.Generator, at_once: int = 0
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the batches of an epoch, augmented one by one, or many together.
 
     Args:
-        together: images that are augmented together, about; 0: many where they are on a GPU, else a batch.
+        at_once: approximate number of images that are augmented together; 0: many if on a GPU, else a batch.
 
     Yields:
         Images as the data set stores them (N, C, H, W), and labels (N,).
     """
     size = recipe.batch_size
     near = isinstance(data, ImageData) and data.train_images.is_cuda
-    several = (together or (_AT_ONCE if near else 0)) // size
+    several = (at_once or (_AT_ONCE if near else 0)) // size
     if several < 2:
         for images, labels in data.epoch(size, generator):
             yield augmented(images, recipe, data.levels, generator), labels
@@ -40,7 +40,7 @@ def augmented(images: Tensor, recipe: RecipeConfig, levels: int, generator: torc
 
     Args:
         images: uint8 (N, C, H, W).
-        recipe: what is done; by default nothing, and then nothing is drawn.
+        recipe: changes to make; by default none, and then nothing is drawn.
         levels: pixels are in [0, levels].
     """
     if recipe.crop_scale:

@@ -1,4 +1,4 @@
-"""Mixed precision: whether it pays on this machine, and without the convolutions whose bfloat16 kernel is slow.
+"""Mixed precision: a measurement of its gain on this machine, without the convolutions whose bfloat16 kernel is slow.
 
 oneDNN has no fast gradient in bfloat16 for the input of a depthwise convolution with a stride over 1: on a processor
 with AVX512-BF16 it takes 115 ms where float32 takes 3 (144 channels, 32 x 32, batch 128), more than everything else in
@@ -24,7 +24,7 @@ def is_faster(model: nn.Module, loss: Callable[[nn.Module, bool], Tensor]) -> bo
     """Return whether steps in mixed precision are faster here; measured on a copy, by the fastest of three steps.
 
     Args:
-        model: in training; left as it was, and so is torch's random state.
+        model: network in training; left as it was, and so is torch's random state.
     """
     seconds: dict[bool, float] = {}
     device = next(model.parameters()).device
@@ -49,12 +49,12 @@ class SlowConvolutions(Callback):
     """The convolutions of a network that compute in float32 under automatic mixed precision; none but on a CPU.
 
     Args:
-        model: changed in place until :meth:`detach`; results outside of mixed precision are the same.
+        model: network, changed in place until :meth:`detach`; results outside of mixed precision are the same.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        found = (module for module in model.modules() if isinstance(module, nn.Conv2d))
-        convolutions = (module for module in found if module.weight.device.type == "cpu")
+        all_convolutions = (module for module in model.modules() if isinstance(module, nn.Conv2d))
+        convolutions = (module for module in all_convolutions if module.weight.device.type == "cpu")
         self._modules = [module for module in convolutions if module.groups > 1 and max(module.stride) > 1]
         for module in self._modules:
             # An instance attribute hides the class's method; nothing else of a Conv2d runs inside autocast.

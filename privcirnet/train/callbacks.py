@@ -1,4 +1,4 @@
-"""What a recipe adds to the loop: parts that observe a network, add to its loss, and leave nothing behind."""
+"""Callbacks of the loop: parts that observe a network, add to its loss, and leave nothing behind."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -16,7 +16,7 @@ class Callback:
         """See the images that the network sees next; ``images``: this process's, real, (N, C, S, S)."""
 
     def penalty(self) -> Tensor | float:
-        """Return what is added to the loss of the images just seen (this process's mean), then forget them."""
+        """Return the penalty on the images just seen (this process's mean), then forget them."""
         return 0.0
 
     def beside(self, model: nn.Module) -> AbstractContextManager[object]:

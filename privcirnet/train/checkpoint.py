@@ -12,8 +12,8 @@ from privcirnet.train.progress import EpochProgress
 
 NAME = "resume.pt"
 MAY_CHANGE = frozenset({"recipe.learning_rate", "recipe.min_learning_rate", "recipe.clip_gradient", "recipe.plan"})
-"""Settings that may change when an interrupted run is resumed: those that rescue a run whose loss became NaN, and where
-its plan is, whose block sizes are compared instead."""
+"""Settings that may change when an interrupted run is resumed: those that rescue a run whose loss became NaN, and the
+path of its plan, whose block sizes are compared instead."""
 PREPARED = frozenset({"block_sizes"})
 """Settings that a run knows only once its network is prepared."""
 
@@ -41,14 +41,14 @@ def load(folder: Path, settings: dict[str, Any]) -> EpochProgress | None:
 
 
 def check(folder: Path, settings: dict[str, Any]) -> None:
-    """Refuse early what :func:`load` would refuse: before a run has prepared its network, which can take minutes."""
+    """Refuse settings that :func:`load` would refuse, before a run has prepared its network, which can take minutes."""
     if (saved := _saved(folder)) is not None:
-        given = {name: value for name, value in saved["settings"].items() if name not in PREPARED}
-        _check(folder, given, settings)
+        comparable = {name: value for name, value in saved["settings"].items() if name not in PREPARED}
+        _check(folder, comparable, settings)
 
 
 def _saved(folder: Path) -> dict[str, Any] | None:
-    """Return what :func:`save` wrote, or None."""
+    """Return the state that :func:`save` wrote, or None."""
     path = folder / NAME
     if not path.is_file():
         return None

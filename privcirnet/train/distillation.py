@@ -1,4 +1,4 @@
-"""Teachers; one that is asked once: its soft labels of the training images as they are, mixed with their own labels.
+"""Distillation from a teacher that runs once: its soft labels of the training images, mixed with their own labels.
 
 The loss is linear in its targets, so that one cross-entropy with the mixed labels is the sum of the two that
 :func:`.losses.training_loss` computes. The teacher does not see how an image is cropped or mirrored. In return an epoch
@@ -23,7 +23,7 @@ from privcirnet.passes.fuse import fuse
 from privcirnet.train.accuracy import predict
 
 _IMAGES = 2048
-"""That the teacher sees between two reports."""
+"""Number of images that the teacher sees between two reports."""
 
 
 def distill_labels(
@@ -32,8 +32,8 @@ def distill_labels(
     """Return training images with mixed labels, and the recipe that learns them.
 
     Args:
-        teacher: on the device to run on; left as it was.
-        progress: called after every part; there are :func:`parts` of them.
+        teacher: network on the device to run on; left as it was.
+        progress: callback after every part; there are :func:`parts` of them.
 
     Returns:
         Data whose training labels are probabilities (N, classes), and a recipe without smoothing and distillation.
@@ -52,17 +52,19 @@ def distill_labels(
 
 
 def teaching(network: nn.Module) -> nn.Module:
-    """Return a network that says the same in two thirds of the time: batch norms are folded, if they can be.
+    """Return a network with the same predictions in two thirds of the time: batch norms are folded, if they can be.
 
     Args:
-        network: in evaluation mode; left as it was.
+        network: network in evaluation mode; left as it was.
     """
     try:
         folded = fuse(network)
     except RuleError:  # a teacher need not be one that could run encrypted
         return network
-    left = any(isinstance(module, _BatchNorm) for module in folded.modules())  # fuse folds all batch norms, or none
-    return network if left else folded
+    has_norms = any(
+        isinstance(module, _BatchNorm) for module in folded.modules()
+    )  # fuse folds all batch norms, or none
+    return network if has_norms else folded
 
 
 def parts(data: ImageData) -> int:

@@ -1,4 +1,4 @@
-"""The score of a plan: how far a circulant network is from the dense one, right after its start or after a training."""
+"""The score of a plan: the divergence of a circulant network from the dense one, right after its start or training."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from privcirnet.nn.materialize import with_plain_weights
 from privcirnet.passes.convert import circulant_
 
 FITTED = 384
-"""Images that each plan's network is fitted to."""
+"""Number of images that each plan's network is fitted to."""
 _BATCH = 64
 
 
@@ -21,8 +21,8 @@ class Divergence:
     """The Kullback-Leibler divergence of a dense network's predictions from a circulant one's, fitted without labels.
 
     Args:
-        model: dense; left as it was.
-        data: of whose training images some are fitted to, and twice as many others are compared.
+        model: dense network; left as it was.
+        data: data with training images: some for the fit, twice as many others for the comparison.
         pad: whether block sizes need not divide.
     """
 
@@ -38,7 +38,7 @@ class Divergence:
         """Return the divergence of a plan, in nats; that of the dense network is 0.
 
         Args:
-            train_: trains the circulant network in place.
+            train_: function that trains the circulant network in place.
         """
         if all(b == 1 for b in block_sizes.values()):
             return 0.0

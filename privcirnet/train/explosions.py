@@ -1,4 +1,4 @@
-"""Images on which a network explodes: what is far from the usual grows from square to square until it is infinite."""
+"""Images on which a network explodes: unusual values grow from square to square until they are infinite."""
 
 from dataclasses import dataclass
 
@@ -14,11 +14,11 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class ExplosionCheck:
-    """What a network in evaluation mode makes of training images.
+    """Predictions of a network in evaluation mode on training images.
 
     Attributes:
-        exploding: of how many the logits are not finite.
-        layer: the first one whose values are not; "" if all are.
+        exploding: number of images with logits that are not finite.
+        layer: name of the first layer whose values are not; "" if all are.
     """
 
     images: int
@@ -27,39 +27,39 @@ class ExplosionCheck:
     layer: str
 
     def __str__(self) -> str:
-        """Return in words how many explode, and where."""
+        """Return the number of exploding images and their layer in words."""
         place = f", from {self.layer} on" if self.layer else ""
         return f"NaN or infinity for {self.exploding} of {self.images} training images{place}"
 
 
 @torch.no_grad()
 def evaluated(model: nn.Module, data: Examples, count: int) -> ExplosionCheck:
-    """Return what a network makes of training images.
+    """Return a check of a network's predictions on training images.
 
     Args:
-        model: on any device; left in the mode it was in.
-        count: of images at most.
+        model: network on any device; left in the mode it was in.
+        count: largest number of images.
     """
-    device, seen, right, exploding, layer = next(model.parameters()).device, 0, 0, 0, ""
+    device, total, right, exploding, layer = next(model.parameters()).device, 0, 0, 0, ""
     with evaluating(model):
         for images, labels in data.sampled(count, _BATCH):
             logits, classes = model(images.to(device)), labels.argmax(1) if labels.ndim == 2 else labels
             finite = logits.isfinite().all(1)
-            seen += len(images)
+            total += len(images)
             right += int((finite & (logits.argmax(1) == classes.to(device))).sum())
             exploding += int((~finite).sum())
             if exploding and not layer:
                 layer = _first_exploding(model, images[~finite.to(images.device)][:1].to(device))
-    return ExplosionCheck(seen, right, exploding, layer)
+    return ExplosionCheck(total, right, exploding, layer)
 
 
 def _first_exploding(model: nn.Module, images: Tensor) -> str:
     """Return the name of the first layer whose values on some images are not finite; "" if it is in none."""
-    found: list[str] = []
+    exploding: list[str] = []
 
     def see(name: str, values: object) -> None:
         if isinstance(values, Tensor) and not values.isfinite().all():
-            found.append(name)
+            exploding.append(name)
 
     layers = [(name, module) for name, module in model.named_modules() if not any(module.children())]
     handles = [m.register_forward_hook(lambda _, _i, values, name=name: see(name, values)) for name, m in layers]
@@ -68,4 +68,4 @@ def _first_exploding(model: nn.Module, images: Tensor) -> str:
     finally:
         for handle in handles:
             handle.remove()
-    return next(iter(found), "")
+    return next(iter(exploding), "")

@@ -2,7 +2,7 @@
 
 A row of blocks with polynomial operations explodes: attention multiplies three values that all depend on the block's
 input, the activation squares the result, and a position that is a few times too large becomes infinite three blocks
-later. Soft labels at the end say nothing of where that began. So each training step also runs the original on the same
+later. Soft labels at the end do not tell where that began. So each training step also runs the original on the same
 images, and after each of the blocks a position p of image n is this far off::
 
     d[n, p] = |x[n, p] - t[n, p]|^2 / (C var t)         x: the network's values, t: the original's, C channels
@@ -19,7 +19,7 @@ NEAR: one exploded batch in them spoils every image, though no image explodes wi
 Cost: a forward pass of the original in each step.
 
 Source: the layerwise distillation of MPCFormer (Li et al., ICLR 2023, Section 3.2), which uses the mean squared error.
-Departures: the logarithm, the peaks, and that far positions are put back.
+Departures: the logarithm, the peaks, and the replacement of far positions.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,22 +43,22 @@ class FeatureDistillation(Callback):
     """An observer that compares the blocks of a network with those of the original.
 
     Args:
-        model: trains; changed only by hooks, and only where :meth:`show` is called before.
-        original: has modules of the same names that return values of the same shapes; left as it was.
+        model: network that trains; changed only by hooks, and only where :meth:`show` is called before.
+        original: network with modules of the same names that return values of the same shapes; left as it was.
         pattern: names of the blocks as a shell pattern, "blocks.*"; a star does not match a dot.
     """
 
     def __init__(self, model: nn.Module, original: nn.Module, pattern: str, epochs: int) -> None:
-        blocks, others = _matching(model, pattern), _matching(original, pattern)
-        if not blocks or blocks.keys() != others.keys():
-            got = f"{pattern} matches {len(blocks)} modules in the network, {len(others)} in the original"
+        blocks, originals = _matching(model, pattern), _matching(original, pattern)
+        if not blocks or blocks.keys() != originals.keys():
+            got = f"{pattern} matches {len(blocks)} modules in the network, {len(originals)} in the original"
             remedy = "name modules that both have, as recipe.imitate='blocks.*' in a transformer"
             raise RuleError("a network must imitate blocks that the original has", got=got, remedy=remedy)
         self.original, self.limit, self._epochs = original.eval(), NEAR, epochs
         self._wanted: dict[str, Tensor] = {}
         self._losses: list[Tensor] = []
         self._names = list(blocks)
-        self._handles = [others[name].register_forward_hook(self._remembering(name)) for name in self._names]
+        self._handles = [originals[name].register_forward_hook(self._remembering(name)) for name in self._names]
         self._handles += self._compared(model)
 
     def epoch(self, number: int) -> AbstractContextManager[object]:
@@ -99,7 +99,7 @@ class FeatureDistillation(Callback):
             handle.remove()
 
     def _compared(self, model: nn.Module) -> list[RemovableHandle]:
-        """Compare a network's blocks with what the original just returned, until the handles are removed."""
+        """Compare a network's blocks with the original's last results, until the handles are removed."""
         return [model.get_submodule(name).register_forward_hook(self._comparing(name)) for name in self._names]
 
     def _remembering(self, name: str) -> Callable[..., None]:
@@ -112,29 +112,29 @@ class FeatureDistillation(Callback):
         def hook(module: nn.Module, inputs: tuple[Tensor, ...], values: Tensor) -> Tensor:
             if name not in self._wanted:
                 return values
-            wanted = self._wanted.pop(name)
-            off = distance(values, wanted)
+            target = self._wanted.pop(name)
+            off = distance(values, target)
             steps = off.log1p().flatten(1)
             self._losses.append(steps.mean() + PEAKS * steps.amax(1).mean())
-            return torch.where(off <= self.limit, values, wanted)
+            return torch.where(off <= self.limit, values, target)
 
         return hook
 
 
-def distance(values: Tensor, wanted: Tensor) -> Tensor:
-    """Return how far each position is off, as a share of the variance of what is wanted.
+def distance(values: Tensor, targets: Tensor) -> Tensor:
+    """Return the squared distance of each position, as a share of the variance of the targets.
 
     Args:
         values: tokens (N, T, C), maps (N, C, H, W), or (N, C).
-        wanted: of the same shape.
+        targets: targets of the same shape.
 
     Returns:
         (N, T, 1), (N, 1, H, W) or (N, 1), in float32 at least.
     """
-    channels = 1 if wanted.ndim == 4 else -1
-    wide = torch.promote_types(wanted.dtype, torch.float32)
-    values, wanted = values.to(wide), wanted.to(wide)
-    return (values - wanted).square().mean(channels, keepdim=True) / wanted.var()
+    channels = 1 if targets.ndim == 4 else -1
+    wide = torch.promote_types(targets.dtype, torch.float32)
+    values, targets = values.to(wide), targets.to(wide)
+    return (values - targets).square().mean(channels, keepdim=True) / targets.var()
 
 
 def _matching(model: nn.Module, pattern: str) -> dict[str, nn.Module]:

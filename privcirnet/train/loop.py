@@ -55,12 +55,12 @@ def fit(  # noqa: PLR0913, PLR0917
     """Train a model in place.
 
     Args:
-        model: on the device to train on; left in evaluation mode, with averaged weights if the recipe says so and with
-            learned steps fixed.
+        model: network on the device to train on; left in evaluation mode, with averaged weights if the recipe says so
+            and with learned steps fixed.
         data: images and labels; it sets its own batches if it is a loader.
         teacher: dense network whose logits are soft labels; left as it was.
-        after_epoch: called after every epoch, by the first process only, with what a resumed run needs.
-        after_step: called after every step, by the first process only; must be quick.
+        after_epoch: callback after every epoch, by the first process only, with the state that a resumed run needs.
+        after_step: callback after every step, by the first process only; must be quick.
         original: network whose blocks are imitated as ``recipe.imitate`` says, on the same device; its weights stay.
 
     Returns:
@@ -130,7 +130,7 @@ class _Run:
 
     @property
     def trained(self) -> nn.Module:
-        """The network that is measured and saved."""
+        """Network that is measured and saved."""
         return self.average.module if self.average else self.model
 
     def top1(self, last: bool) -> float:
@@ -139,7 +139,7 @@ class _Run:
             return accuracy(self.trained, self.data)
 
     def epoch(self, number: int, after_step: Callable[[Step], None] | None) -> dict[str, float]:
-        """Train for an epoch, and measure the statistics of averaged weights; return what :meth:`_pass` does."""
+        """Train for an epoch, and measure the statistics of averaged weights; return the result of :meth:`_pass`."""
         with _entered(callback.epoch(number) for callback in self.callbacks):
             measured = self._pass(number, after_step)
         if self.average:
@@ -153,7 +153,7 @@ class _Run:
         for name in self.frozen:
             self.model.get_submodule(name).training = False
         self.network = distributed.parallel(self.model)
-        started, seen = time.perf_counter(), 0
+        started, done = time.perf_counter(), 0
         total, data, mix = 0.0, self.data, self.mixer and not 0 <= self.recipe.mix_epochs <= number
         for images, labels in augmented_epoch(data, self.recipe, self.generator):
             self.optimizer.zero_grad(set_to_none=True)
@@ -168,14 +168,14 @@ class _Run:
             self.schedule.step()
             if self.average:
                 self.average.update(self.model, self.schedule.last_epoch)
-            total, seen = total + here * len(labels), seen + len(labels)
+            total, done = total + here * len(labels), done + len(labels)
             if after_step and distributed.rank() == 0:
-                speed = seen / (time.perf_counter() - started)
-                epochs = number + seen / data.count
-                after_step(Step(self.schedule.last_epoch, epochs, here, total / seen, rate, speed, self.mixed))
-        speed = seen / (time.perf_counter() - started)
+                speed = done / (time.perf_counter() - started)
+                epochs = number + done / data.count
+                after_step(Step(self.schedule.last_epoch, epochs, here, total / done, rate, speed, self.mixed))
+        speed = done / (time.perf_counter() - started)
         rate = self.recipe.learning_rate * self.schedule.lr_lambdas[0](self.schedule.last_epoch)
-        return {"loss": total / seen, "learning_rate": rate, "images_per_second": speed}
+        return {"loss": total / done, "learning_rate": rate, "images_per_second": speed}
 
     def _backward(self, images: Tensor, labels: Tensor, mixer: Mixer | None) -> float:
         """Add the gradients of this process's part of a batch's mean loss; return the loss of all."""
@@ -186,16 +186,16 @@ class _Run:
         losses: list[Tensor] = []
         parts = [*zip(in_parts(real, self.together), in_parts(targets, self.together), strict=True)]
         for part in parts:
-            seen, wanted = map(distributed.share, part)
+            inputs, target = map(distributed.share, part)
             with distributed.collecting(self.network, more=part is not parts[-1]):
                 with torch.autocast(device.type, torch.bfloat16, enabled=self.mixed):
-                    loss = distributed.weighted(self._loss(seen, wanted), len(wanted), len(labels))
+                    loss = distributed.weighted(self._loss(inputs, target), len(target), len(labels))
                 (loss * distributed.processes()).backward()  # whose mean over the processes is taken
             losses.append(loss.detach())
         return distributed.total(torch.stack(losses).sum()).item()
 
     def _loss(self, images: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss of some images, with what the callbacks add."""
+        """Return the mean loss of some images, with the penalties of the callbacks."""
         for callback in self.callbacks:
             callback.show(images)
         loss = self.step(self.network, images, targets, self.teacher, self.recipe)
@@ -254,7 +254,7 @@ def _mixed(networks: _Networks, data: Examples, recipe: RecipeConfig, progress: 
 
 
 def _callbacks(networks: _Networks, recipe: RecipeConfig, mixed: bool) -> Iterator[Callback]:
-    """Yield what a recipe adds to the steps: first what may refuse a network, before anything hooks into it."""
+    """Yield the callbacks of a recipe, first those that may refuse a network, before anything hooks into it."""
     model, _, original = networks
     if original:
         yield FeatureDistillation(model, original, recipe.imitate, recipe.epochs)

@@ -15,13 +15,13 @@ def training_loss(
         labels: class indices (N,), or probabilities (N, classes).
         teacher_logits: (N, classes), or None for no teacher. A row that is not finite, as of a teacher with squares in
             which an image explodes, teaches nothing.
-        smoothing: of the labels, in [0, 1).
+        smoothing: smoothing of the labels, in [0, 1).
         distillation: weight of the teacher's part, in [0, 1].
     """
     hard = functional.cross_entropy(logits, labels, label_smoothing=smoothing)
     if teacher_logits is None or distillation == 0:
         return hard
-    known = teacher_logits.isfinite().all(dim=-1, keepdim=True)
-    wanted = torch.where(known, teacher_logits, logits.detach().to(teacher_logits))  # no gradient without a teacher
-    soft = functional.cross_entropy(logits, wanted.softmax(dim=-1))
+    finite = teacher_logits.isfinite().all(dim=-1, keepdim=True)
+    targets = torch.where(finite, teacher_logits, logits.detach().to(teacher_logits))  # no gradient without a teacher
+    soft = functional.cross_entropy(logits, targets.softmax(dim=-1))
     return (1 - distillation) * hard + distillation * soft

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from privcirnet.nn.activations import Aespa
 
 MOST = 128
-"""Images that an AESPA measures together. One trained at 128 has 58 % with statistics over 128 images, 21 over 512."""
+"""Images that an AESPA measures at once. One trained at 128 has 58 % with statistics over 128, 21 over 512."""
 
 
 def micro_batch_size(model: nn.Module, batch_size: int) -> int:
@@ -23,15 +23,15 @@ def micro_batch_size(model: nn.Module, batch_size: int) -> int:
     return min(batch_size, MOST) if any(isinstance(module, Aespa) for module in model.modules()) else batch_size
 
 
-def in_parts(values: Tensor, most: int) -> tuple[Tensor, ...]:
+def in_parts(values: Tensor, size: int) -> tuple[Tensor, ...]:
     """Return a batch in parts of about the same size, none of which is a single image.
 
     Args:
         values: (N, ...).
-        most: values in a part, or one more, as a batch has where one would be alone.
+        size: number of values in a part; one more where one would be alone.
 
     >>> import torch
     >>> [part.tolist() for part in in_parts(torch.arange(5), 2)]
     [[0, 1, 2], [3, 4]]
     """
-    return values.tensor_split(max(1, min(-(-(len(values) - 1) // most), len(values) // 2)))
+    return values.tensor_split(max(1, min(-(-(len(values) - 1) // size), len(values) // 2)))

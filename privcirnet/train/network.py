@@ -24,7 +24,7 @@ from privcirnet.train.architectures import made
 from privcirnet.train.pretrained import load_weights_, read_weights
 
 CHOSEN = "activations"
-"""Argument of any network: what some of its activations become, by module name, as a plan has them."""
+"""Argument of any network: replacements of some of its activations, by module name, as in a plan."""
 
 
 def create(
@@ -33,7 +33,7 @@ def create(
     """Create a network by its name.
 
     Args:
-        name: of :data:`privcirnet.models.ENTRY_POINTS`, of torchvision behind "torchvision/", or else of timm.
+        name: name in :data:`privcirnet.models.ENTRY_POINTS`, of torchvision behind "torchvision/", or else of timm.
         image: (C, H, W).
         arguments: further arguments of the network's own; of those that are None, as in timm, it takes the default. One
             of others with ``activation`` aespa or square gets polynomials in place of its own activations and pools
@@ -55,7 +55,7 @@ def create_from(
     arguments: Mapping[str, Any] | None = None,
     weights: str | Mapping[str, Tensor] = "",
 ) -> tuple[nn.Module, tuple[str, ...]]:
-    """Create a network with weights that it is given, which are loaded before activations are replaced.
+    """Create a network with given weights, which are loaded before activations are replaced.
 
     Args:
         weights: path of a file, see :func:`~privcirnet.train.pretrained.read_weights`, empty for none; or the whole
@@ -65,17 +65,17 @@ def create_from(
         The network, and the names of tensors with random values where it has pretrained ones.
     """
     # None: the default, as in timm
-    given = {key: value for key, value in (arguments or {}).items() if value is not None}
-    chosen = given.pop(CHOSEN, {})
-    polynomial = given.pop("activation") if goes_through_surgery(name, given) else ""
-    if name not in ENTRY_POINTS and "activation" in given:
-        check_activation(given["activation"])
-    model, fresh = made(name, num_classes, image[0], given)
+    options = {key: value for key, value in (arguments or {}).items() if value is not None}
+    activations = options.pop(CHOSEN, {})
+    polynomial = options.pop("activation") if goes_through_surgery(name, options) else ""
+    if name not in ENTRY_POINTS and "activation" in options:
+        check_activation(options["activation"])
+    model, fresh = made(name, num_classes, image[0], options)
     if weights and isinstance(weights, str):
         fresh = load_weights_(model, read_weights(Path(weights)), num_classes, weights)
     elif weights:
         model.load_state_dict(weights)  # type: ignore[arg-type]
-    for activation in filter(None, (polynomial, chosen)):
+    for activation in filter(None, (polynomial, activations)):
         polynomial_(model, random_images(image), activation)
     return model, fresh
 
@@ -97,8 +97,8 @@ def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int])
     try:
         model.load_state_dict(alike | tensors)  # older files have one step for all outputs of a layer
     except RuntimeError as error:
-        other = "size mismatch" in str(error)  # of a stem or a classifier: images or classes are others
-        remedy = "give the data= that it was trained on, or train it again" if other else "train it again"
+        mismatch = "size mismatch" in str(error)  # of a stem or a classifier: images or classes are others
+        remedy = "give the data= that it was trained on, or train it again" if mismatch else "train it again"
         got, remedy = str(error).splitlines()[1].strip(), f"{remedy} with this version"
         raise RuleError("a checkpoint's tensors must fit its architecture", got=got, remedy=remedy) from None
     return model.eval()
@@ -107,21 +107,21 @@ def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int])
 def load_shared(model: nn.Module, source: nn.Module) -> list[str]:
     """Return the names of tensors that only ``model`` has; those that both have are loaded from ``source``.
 
-    A batch norm that is shared by blocks of channels takes the means of what another norm has for each channel.
+    A batch norm that is shared by blocks of channels takes the means of another norm's values for each channel.
     """
-    wanted, given = model.state_dict(), source.state_dict()
-    common = {name: _by_blocks(model, name, value) for name, value in given.items() if name in wanted}
-    other = [name for name, value in common.items() if value.shape != wanted[name].shape]
+    state, source_state = model.state_dict(), source.state_dict()
+    common = {name: _by_blocks(model, name, value) for name, value in source_state.items() if name in state}
+    mismatched = [name for name, value in common.items() if value.shape != state[name].shape]
     lost = [name for name in weighted_layers(model) if name not in weighted_layers(source)]
-    if other or lost:
+    if mismatched or lost:
         rule = "replacing activations and norms must leave the layers as they are"
-        raise RuleError(rule, got=", ".join((other or lost)[:3]), remedy="train such a network from the start")
+        raise RuleError(rule, got=", ".join((mismatched or lost)[:3]), remedy="train such a network from the start")
     model.load_state_dict(common, strict=False)
-    return [name for name in wanted if name not in common]
+    return [name for name in state if name not in common]
 
 
 def _by_blocks(model: nn.Module, name: str, value: torch.Tensor) -> torch.Tensor:
-    """A tensor as the norm of that name has it, if that has one number for each block of channels."""
+    """Return a tensor in the form of the norm of that name, if that has one number for each block of channels."""
     norm = model.get_submodule(name.rpartition(".")[0])
     if (
         isinstance(norm, BlockBatchNorm2d)
@@ -137,10 +137,10 @@ class BuiltNetwork:
     """A network and the facts that it can be rebuilt from.
 
     Attributes:
-        name: as for :func:`create`.
-        block_sizes: of its circulant layers, by module name.
-        bits: if quantized.
-        fresh: tensors that have new values because the network it starts from has none that fit.
+        name: see :func:`create`.
+        block_sizes: block sizes of its circulant layers, by module name.
+        bits: bits of a quantized network.
+        fresh: names of tensors with new values because the network it starts from has none that fit.
         composed: layers that are one with the layer before them, in a quantized network, or will be.
     """
 
@@ -160,7 +160,7 @@ def checkpoint_of(built: BuiltNetwork, stage: str, inputs: InputSpec | None = No
 
 
 def tensors_of(model: nn.Module) -> dict[str, np.ndarray]:
-    """Return a network's state as a checkpoint has it."""
+    """Return a network's state in the form of a checkpoint."""
     return {key: value.detach().cpu().contiguous().numpy() for key, value in model.state_dict().items()}
 
 

@@ -48,9 +48,9 @@ def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:
     steps = learned_steps(model)
     if steps and recipe.optimizer != "adamw":
         raise RuleError("learned steps need AdamW", got=recipe.optimizer, remedy="use recipe.optimizer=adamw")
-    apart = {id(step) for step in steps}
+    step_ids = {id(step) for step in steps}
     for group in optimizer.param_groups:
-        group["params"] = [parameter for parameter in group["params"] if id(parameter) not in apart]
+        group["params"] = [parameter for parameter in group["params"] if id(parameter) not in step_ids]
     if recipe.relative:
         _scale_rates_(optimizer)
     if steps:
@@ -59,7 +59,7 @@ def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:
 
 
 def _scale_rates_(optimizer: Optimizer) -> None:
-    """Multiply rates by the root mean square of what they move; each tensor gets a group of its own.
+    """Multiply rates by the root mean square of their tensors; each tensor gets a group of its own.
 
     AdamW moves every weight by about the learning rate, whatever the weight's size. Fused networks have tensors of all
     sizes, because norms and activations are folded into them: 1e-4 is ten times the weights of a projection behind
@@ -86,7 +86,7 @@ def rate(step: int, total: int, warm_up: int, lowest: float) -> float:
     """Return the learning rate as a share of the highest: linear warm-up, then a cosine down to ``lowest``.
 
     Args:
-        lowest: at the end, as a share of the highest.
+        lowest: rate at the end, as a share of the highest.
 
     >>> [rate(step, total=10, warm_up=2, lowest=0.0) for step in (0, 1, 2, 6, 10)]
     [0.5, 1.0, 1.0, 0.5, 0.0]

@@ -34,7 +34,7 @@ class OutlierPenalty(Callback):
     """An observer of the inputs of a network's squares while it trains.
 
     Args:
-        model: with AESPA or square activations; others cost nothing.
+        model: network with AESPA or square activations; others cost nothing.
     """
 
     def __init__(self, model: nn.Module, weight: float) -> None:
@@ -64,11 +64,11 @@ class OutlierPenalty(Callback):
         (x,) = inputs
         if not module.training:
             return None
-        seen, peaks = (x, _peaks(x)) if torch.compiler.is_compiling() else _Peaks.apply(x)
+        output, peaks = (x, _peaks(x)) if torch.compiler.is_compiling() else _Peaks.apply(x)
         self._peaks.append(peaks)
         size = torch.linalg.vector_norm(x.detach(), dtype=torch.promote_types(x.dtype, torch.float32))
         self._squares.append(torch.stack([size.square(), torch.full_like(size, x.numel())]))
-        return seen
+        return output
 
 
 def _peaks(x: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ def _peaks(x: Tensor) -> Tensor:
 
 
 class _Peaks(torch.autograd.Function):
-    """x as it is and the largest absolute value of each image, (N,).
+    """The identity of x and the largest absolute value of each image, (N,).
 
     One function for both, so that the gradient of a peak is added at its one place to that of x. Torch's own amax would
     make a whole tensor of it.
@@ -95,9 +95,9 @@ class _Peaks(torch.autograd.Function):
             return of_x
         (x,), of_x = ctx.saved_tensors, of_x.clone()
         axes = sorted(range(x.ndim), key=x.stride, reverse=True)  # as they lie in memory
-        x, found = x.permute(axes), of_x.permute(axes)
+        x, gradient = x.permute(axes), of_x.permute(axes)
         values = x.flatten(1) if len(images) == len(x) else x[images].flatten(1)
         places = values.abs().argmax(1)
         signs = values.gather(1, places.unsqueeze(1)).squeeze(1).sign()
-        found[(images, *torch.unravel_index(places, x.shape[1:]))] += signs * of_peaks[images]
+        gradient[(images, *torch.unravel_index(places, x.shape[1:]))] += signs * of_peaks[images]
         return of_x

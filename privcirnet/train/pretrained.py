@@ -14,9 +14,9 @@ from privcirnet.nn.checks import check_weights
 _INSIDE = ("state_dict", "model")
 """Keys under which training programs keep a state dict."""
 _PREFIXES = ("module.", "_orig_mod.")
-"""Of names in a state dict of DistributedDataParallel or torch.compile."""
+"""Prefixes of names in a state dict of DistributedDataParallel or torch.compile."""
 _COUNTER = "num_batches_tracked"
-"""Of batch norms, which compute the same without it; older files have none."""
+"""Counter of batch norms, which compute the same without it; older files have none."""
 _SHOWN = 3
 
 
@@ -32,18 +32,18 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise RuleError(rule, got=f"{path}, which is no file", remedy=remedy)
     try:
-        found = _read(path)
+        state = _read(path)
     except Exception as error:  # a damaged file makes torch raise whatever its bytes lead to
         torchs = path.suffix != ".safetensors" and not isinstance(error, OSError)
         why = "not of torch.save, or with objects besides tensors" if torchs else first_line(error)
         got = f"{path}: {why}"  # torch's own text tells how to load the file unsafely
         raise RuleError(rule, got=got, remedy=remedy) from error
     for key in _INSIDE:
-        found = found[key] if isinstance(found, Mapping) and isinstance(found.get(key), Mapping) else found
-    named = isinstance(found, Mapping) and found and all(isinstance(name, str) for name in found)
-    if not named or not all(isinstance(value, Tensor) for value in found.values()):
-        raise RuleError(rule, got=f"{path}: {type(found).__name__} without tensors by name", remedy=remedy)
-    return {_bare(name): value for name, value in found.items()}
+        state = state[key] if isinstance(state, Mapping) and isinstance(state.get(key), Mapping) else state
+    named = isinstance(state, Mapping) and state and all(isinstance(name, str) for name in state)
+    if not named or not all(isinstance(value, Tensor) for value in state.values()):
+        raise RuleError(rule, got=f"{path}: {type(state).__name__} without tensors by name", remedy=remedy)
+    return {_bare(name): value for name, value in state.items()}
 
 
 def load_weights_(model: nn.Module, tensors: Mapping[str, Tensor], num_classes: int, origin: str) -> tuple[str, ...]:
@@ -56,26 +56,26 @@ def load_weights_(model: nn.Module, tensors: Mapping[str, Tensor], num_classes: 
     Returns:
         Names of the tensors that were not loaded.
     """
-    wanted = model.state_dict()
+    state = model.state_dict()
     head = _head(model, num_classes)
-    replaced = [n for n in wanted if n.rpartition(".")[0] == head]
-    given = {name: value for name, value in tensors.items() if name in wanted or not name.endswith(_COUNTER)}
-    weight = given.get(f"{head}.weight")
-    if head and (weight is None or _is_of_other_classes(weight, wanted[f"{head}.weight"])):
-        given = {name: value for name, value in given.items() if name not in replaced}
+    replaced = [n for n in state if n.rpartition(".")[0] == head]
+    loaded = {name: value for name, value in tensors.items() if name in state or not name.endswith(_COUNTER)}
+    weight = loaded.get(f"{head}.weight")
+    if head and (weight is None or _is_of_other_classes(weight, state[f"{head}.weight"])):
+        loaded = {name: value for name, value in loaded.items() if name not in replaced}
     else:
         replaced = []
     groups = {
-        "missing": [n for n in wanted if n not in given and n not in replaced and not n.endswith(_COUNTER)],
-        "unexpected": [n for n in given if n not in wanted],
-        "of another shape": [n for n, value in given.items() if n in wanted and value.shape != wanted[n].shape],
+        "missing": [n for n in state if n not in loaded and n not in replaced and not n.endswith(_COUNTER)],
+        "unexpected": [n for n in loaded if n not in state],
+        "of another shape": [n for n, value in loaded.items() if n in state and value.shape != state[n].shape],
     }
     if wrong := [f"{what} {listed(names, _SHOWN)}" for what, names in groups.items() if names]:
         remedy = "give the model.name and model.arguments that it was saved from"
         got = f"{origin}: {'; '.join(wrong)}"
         raise RuleError("a state dict must be of the network's architecture", got=got, remedy=remedy)
-    before = {name: value.clone() for name, value in wanted.items()}
-    model.load_state_dict(given, strict=False)
+    before = {name: value.clone() for name, value in state.items()}
+    model.load_state_dict(loaded, strict=False)
     try:
         check_weights(model)
     except RuleError:
@@ -91,7 +91,7 @@ def _read(path: Path) -> Any:
 
 
 def _bare(name: str) -> str:
-    while prefix := next((each for each in _PREFIXES if name.startswith(each)), ""):
+    while prefix := next((candidate for candidate in _PREFIXES if name.startswith(candidate)), ""):
         name = name.removeprefix(prefix)
     return name
 
@@ -104,5 +104,5 @@ def _head(model: nn.Module, num_classes: int) -> str:
     return next((name for name in reversed(sizes) if sizes[name] == num_classes), "")
 
 
-def _is_of_other_classes(weight: Tensor, wanted: Tensor) -> bool:
-    return weight.shape[0] != wanted.shape[0] and weight.shape[1:] == wanted.shape[1:]
+def _is_of_other_classes(weight: Tensor, target: Tensor) -> bool:
+    return weight.shape[0] != target.shape[0] and weight.shape[1:] == target.shape[1:]

@@ -1,4 +1,4 @@
-"""How far a training run is: after an epoch, as a resumed run starts from, and within one, for display."""
+"""Progress of a training run: after an epoch, for a resumed run, and within one, for display."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ class EpochProgress:
     """The state of a run after an epoch, which a resumed run starts from.
 
     Attributes:
-        history: per epoch, as :func:`privcirnet.train.loop.fit` returns it.
+        history: figures per epoch, as :func:`privcirnet.train.loop.fit` returns them.
         state: model, optimizer, schedule and generator states, and the precision.
         top1_before: accuracy before the first epoch, percent; None if it is not known.
     """
@@ -41,11 +41,11 @@ class Step:
 def falls_to_chance(history: Sequence[Mapping[str, float]], classes: int) -> bool:
     """Return whether held-out accuracy fell to chance in the last epoch, for the first time, though the loss fell too.
 
-    At chance is what is at most 1.5 times the guesses that are right, and at most five points above them. Before it was
+    An accuracy is at chance if it is at most 1.5 times that of guesses, and at most five points above it. Before it was
     1.5 times that.
 
     Args:
-        history: per epoch, as :func:`privcirnet.train.loop.fit` returns it; without "top1" nothing falls.
+        history: figures per epoch, as :func:`privcirnet.train.loop.fit` returns them; without "top1" nothing falls.
 
     >>> [falls_to_chance([{"loss": 2.0, "top1": 30.0}, {"loss": loss, "top1": 10.0}], 10) for loss in (2.1, 1.9)]
     [False, True]

@@ -1,7 +1,7 @@
 """The training of a plan in a race: some steps, as fine-tuning will train the plan that is chosen.
 
 The plan whose network starts nearest to the dense one need not be nearest after training: layers with norms recover
-what others do not (docs/search.md). A race shows which plan does, at the cost of some steps for each.
+accuracy that others do not (docs/search.md). A race shows which plan does, at the cost of some steps for each.
 """
 
 import itertools
@@ -30,7 +30,7 @@ def train_for_(
     Args:
         recipe: of the fine-tuning: optimizer, rates, batches, augmentation and losses are its own. One cosine has all
             the steps. There is no warm-up, no average and no imitation.
-        teacher: the dense network, whose soft labels are learned if the recipe has distillation.
+        teacher: dense network, whose soft labels are learned if the recipe has distillation.
     """
     short = replace(recipe, epochs=1, warmup_epochs=0, ema=0.0, imitate="", original="", teach_once=False)
     with torch.random.fork_rng():

@@ -23,7 +23,7 @@ from privcirnet.nn.activations import Aespa
 from privcirnet.nn.example import layout_of
 
 IMAGES, BATCH = 4096, 128
-"""Training images that are looked at, and how many at once if a recipe does not say."""
+"""Number of training images that are measured, and of images at once if a recipe does not say."""
 
 
 @torch.no_grad()
@@ -38,9 +38,9 @@ def recalibrate_(
     """Set every norm's running statistics to their means over some batches of training images, which are not augmented.
 
     Args:
-        model: on any device; left in evaluation mode. One without running statistics stays as it is.
-        shared: each process that torchrun started takes its share of a batch; all of them must call this, and the
-            model's norms must be those of :func:`privcirnet.distributed.prepare_`.
+        model: network on any device; left in evaluation mode. One without running statistics stays as it is.
+        shared: whether each process that torchrun started takes its share of a batch; all of them must call this, and
+            the model's norms must be those of :func:`privcirnet.distributed.prepare_`.
         frozen: names of norms that keep theirs.
     """
     model.eval()
@@ -49,11 +49,11 @@ def recalibrate_(
     device, momenta = next(model.parameters()).device, [norm.momentum for norm in norms]
     for norm in norms:
         norm.train()  # and nothing else: no layer that drops anything
-    seen = 0
+    total = 0
     for images, _ in data.sampled(IMAGES, batch_size):
-        seen += len(images)
+        total += len(images)
         for norm in norms:
-            norm.momentum = len(images) / seen
+            norm.momentum = len(images) / total
         seen_here = distributed.share(images) if shared else images
         model(seen_here.to(device, memory_format=layout_of(seen_here)))
     for norm, momentum in zip(norms, momenta, strict=True):
@@ -78,4 +78,6 @@ def frozen_norms(model: nn.Module) -> frozenset[str]:
     frozenset({'1'})
     """
     of = {name: list(norm.parameters(recurse=False)) for name, norm in _norms(model).items() if not norm.training}
-    return frozenset(name for name, values in of.items() if values and not any(each.requires_grad for each in values))
+    return frozenset(
+        name for name, values in of.items() if values and not any(parameter.requires_grad for parameter in values)
+    )

@@ -119,7 +119,7 @@ def table(history: Sequence[Mapping[str, float]]) -> str:
     """Return a history as CSV, one row for each epoch.
 
     Args:
-        history: per epoch, with any of :data:`COLUMNS`.
+        history: figures per epoch, with any of :data:`COLUMNS`.
 
     >>> print(table([{"epoch": 1, "loss": 0.5, "top1": 97.25, "learning_rate": 1e-3}]), end="")
     epoch,loss,top1,learning_rate,images_per_second,seconds

@@ -1,4 +1,4 @@
-"""A network that is as it was before, if its training fails."""
+"""Rollback of a network if its training fails."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from torch import nn
 
 @contextmanager
 def rollback_on_failure(model: nn.Module) -> Generator[None]:
-    """Yield; if an exception ends the block, give the network its weights, buffers, gradients and modes back.
+    """Give the network its weights, buffers, gradients and modes back if an exception ends the block.
 
     An interruption (Ctrl-C) is none: the network keeps what it has learned so far.
 

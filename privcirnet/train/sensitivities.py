@@ -24,22 +24,22 @@ GROUP = 64
 """Number of images in a group, and in a batch of the published shortcut."""
 _FIRST = 4
 _FITTED = 256
-"""Images that polynomials in place of activations are fitted to."""
+"""Number of images that polynomials in place of activations are fitted to."""
 
 Omegas = dict[str, dict[int, SensitivityEstimate]]
 """Omega with its error, by layer name and block size."""
 
 
 _INFORMATION = {"kfac": "kfac", "energy": "fisher", "fisher": "fisher", "batch_gradient": "batch_gradient"}
-"""Kind of sensitivity -> the information that weighs its errors. Plain weight errors have none."""
+"""Kind of sensitivity -> information that weighs its errors. Plain weight errors have none."""
 
 
 @dataclass(frozen=True)
 class MeasuredSensitivities:
-    """Sensitivities of one kind, and how well they were measured.
+    """Sensitivities of one kind, and the quality of their measurement.
 
     Attributes:
-        omegas: in units of the loss (of squared weights for plain errors).
+        omegas: sensitivities in units of the loss (of squared weights for plain errors).
         stable: whether the last doubling left the decision unchanged; None where no two decisions were made.
     """
 
@@ -49,7 +49,7 @@ class MeasuredSensitivities:
 
     @property
     def values(self) -> dict[str, dict[int, float]]:
-        """The sensitivities without their errors."""
+        """Sensitivities without their errors."""
         return _values(self.omegas)
 
 
@@ -57,10 +57,10 @@ def check_trained(model: nn.Module, data: Examples, kind: str, samples: int) -> 
     """Raise unless a network has finite logits for all images that its sensitivities may be measured on.
 
     Raises:
-        RuleError: it has others; the first layer that explodes is named.
+        RuleError: some are not; the first layer that explodes is named.
     """
-    if kind != "weights" and (found := evaluated(model, data, samples)).exploding:
-        raise RuleError("a network must be trained before a search", got=found, remedy=REMEDY)
+    if kind != "weights" and (explosions := evaluated(model, data, samples)).exploding:
+        raise RuleError("a network must be trained before a search", got=explosions, remedy=REMEDY)
 
 
 def measure(  # noqa: PLR0913, PLR0917
@@ -76,12 +76,12 @@ def measure(  # noqa: PLR0913, PLR0917
     """Return the sensitivities of layers at their block sizes, by kind, from one pass over the images.
 
     Args:
-        model: trained and dense; left as it was.
-        block_sizes: of layers by name; of activations their options (:mod:`..blocksize_search.activations`).
-        kinds: "kfac" (errors of the outputs after the least-squares fit), "energy" (what b entries that become one
-            have to say), "fisher" (PrivCirNet's), "batch_gradient" (the published shortcut) or "weights" (plain squared
-            error, no images).
-        decide: makes a decision by the sensitivities of one kind so far; None uses all samples.
+        model: trained, dense network; left as it was.
+        block_sizes: block sizes of layers, options of activations, by name (:mod:`..blocksize_search.activations`).
+        kinds: "kfac" (errors of the outputs after the least-squares fit), "energy" (squared weights of the b entries
+            that become one), "fisher" (PrivCirNet's), "batch_gradient" (the published shortcut) or "weights" (plain
+            squared error, no images).
+        decide: function that makes a decision by the sensitivities of one kind so far; None uses all samples.
     """
     statistics = _Statistics(model, data, block_sizes, kinds, samples, damping)
     if not statistics.informed:
@@ -104,7 +104,7 @@ def measure(  # noqa: PLR0913, PLR0917
 
 
 class _Statistics:
-    """Everything that some kinds of sensitivities are made of, group by group; arguments as for :func:`measure`."""
+    """The information behind some kinds of sensitivities, group by group; arguments as for :func:`measure`."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class _Statistics:
 
     @property
     def informed(self) -> bool:
-        """Whether images have anything to say."""
+        """Whether any kind depends on images."""
         return bool(self._information)
 
     @property
@@ -139,10 +139,10 @@ class _Statistics:
     def add(self, images: Tensor, labels: Tensor, size: float) -> None:
         """Count a group of images, of a size relative to the first."""
         for source, information in self._information.items():
-            found = self._found(source, images, labels)
-            if broken := [name for name, values in found.items() if not values.isfinite().all()]:
+            gradients = self._found(source, images, labels)
+            if broken := [name for name, values in gradients.items() if not values.isfinite().all()]:
                 raise RuleError("squared gradients must be finite", got=f"others in {listed(broken)}", remedy=REMEDY)
-            information.add(found, size)
+            information.add(gradients, size)
 
     def _found(self, source: str, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         batch, names = [(images, labels)], list(self._weights)
@@ -164,8 +164,8 @@ class _Statistics:
         if name not in self._weights:
             information = self._information["activations"]
             return {b: information.estimate(name, itemgetter(index)) for index, b in enumerate(options)}
-        found = self._estimates(kind, name, [b for b in options if b > 1])
-        return {b: found.get(b, SensitivityEstimate(0.0, 0.0)) for b in options}
+        estimates = self._estimates(kind, name, [b for b in options if b > 1])
+        return {b: estimates.get(b, SensitivityEstimate(0.0, 0.0)) for b in options}
 
     def _estimates(self, kind: str, name: str, block_sizes: Sequence[int]) -> dict[int, SensitivityEstimate]:
         """Return a layer's Omega at block sizes above 1."""
@@ -187,4 +187,4 @@ class _Statistics:
 
 
 def _values(omegas: Omegas) -> dict[str, dict[int, float]]:
-    return {name: {b: found.value for b, found in row.items()} for name, row in omegas.items()}
+    return {name: {b: estimate.value for b, estimate in row.items()} for name, row in omegas.items()}

@@ -1,6 +1,6 @@
-"""Statistics that a trained network can be evaluated with, if its running ones are of too few steps or images explode.
+"""Statistics for the evaluation of a trained network, if its running ones are of too few steps or images explode.
 
-In evaluation a norm divides by what it measured before. A row of squares amplifies what that is off by, and the values
+In evaluation a norm divides by its earlier measurement. A row of squares amplifies the error of that, and the values
 of an image far from the usual most: they dominate the variance of a batch, which holds them in training, and double
 their relative error in each square. So values become infinite after a training of two steps, of which running averages
 have a fifth; and so does the rounding of float32 after thirty squares, whatever the statistics are averages of.
@@ -40,31 +40,31 @@ from privcirnet.train.explosions import REMEDY, ExplosionCheck, evaluated
 from privcirnet.train.recalibration import BATCH, norms_of, recalibrate_
 
 _IMAGES = 512
-"""Training images that a trained network is tried on, and measured on at most."""
+"""Largest number of training images that a trained network is tried and measured on."""
 _BATCHES = 8
-"""As many are measured on together at most: fewer maps than training holds of one batch, in networks of some depth."""
+"""Largest number of batches measured together: fewer maps than training holds of one batch, in deep networks."""
 _HEADROOM = (1.0, 1.5, 2.0, 3.0, 4.0)
 """Multiples of the deviations of the image that varies most, of which the first that holds is taken, or the last."""
 _FAR = 10.0
-"""Statistics hold for images whose logits are at most so many times those of measured ones."""
+"""Largest ratio of an image's logits to those of measured ones for which statistics hold."""
 _GAUSSIAN = 2 / 3
 """Variance of a normal value's square, 2, as a share of its fourth moment, 3."""
 _STALE = 0.01
-"""Share of the values that training began with from which on running statistics are measured anew."""
+"""Share of the initial values from which on running statistics are measured anew."""
 
 
 def stabilize_statistics_(
     model: nn.Module, data: Examples, batch_size: int, steps: int, frozen: Collection[str] = ()
 ) -> None:
-    """Give a trained network statistics that it can be evaluated with, and say so if it cannot.
+    """Give a trained network statistics for evaluation, and warn if it explodes nevertheless.
 
-    Running statistics of few steps are mostly what they began with, and are measured anew: by :func:`fit_widest_` in a
+    Running statistics of few steps are near their initial values, and are measured anew: by :func:`fit_widest_` in a
     network of squares, else as means over batches. Where images explode with others, :func:`fit_widest_` measures them
-    without headroom, which costs a network that has learned something more than it mends. They stay as they were if
+    without headroom, which costs a well trained network more than it mends. They stay as they were if
     fewer images are right then. Under torchrun all processes must call this.
 
     Args:
-        steps: of training.
+        steps: number of training steps.
         frozen: names of norms that keep their statistics.
 
     Warns:
@@ -78,29 +78,29 @@ def stabilize_statistics_(
     squares = any(isinstance(module, Square | Aespa) for module in model.modules())
     if stale and not squares:
         recalibrate_(model, data, min(batch_size, BATCH), shared=True, frozen=frozen)
-    found = None if stale and squares else tried()
-    if found is None or found.exploding:
+    check = None if stale and squares else tried()
+    if check is None or check.exploding:
         before = copy.deepcopy(model.state_dict())
-        fit_widest_(model, _some_images(model, data, min(batch_size, BATCH)), 1.0 if found else None, frozen)
+        fit_widest_(model, _some_images(model, data, min(batch_size, BATCH)), 1.0 if check else None, frozen)
         again = tried()
-        if found and again.right < found.right:
+        if check and again.right < check.right:
             model.load_state_dict(before)
         else:
-            found = again
-    if found.exploding and distributed.rank() == 0:
-        warnings.warn(f"a trained network must have finite logits: got {found}; {REMEDY}", stacklevel=2)
+            check = again
+    if check.exploding and distributed.rank() == 0:
+        warnings.warn(f"a trained network must have finite logits: got {check}; {REMEDY}", stacklevel=2)
 
 
 @torch.no_grad()
 def fit_widest_(model: nn.Module, images: Tensor, headroom: float | None = None, frozen: Collection[str] = ()) -> None:
     """Set every norm's deviations to multiples of the widest image's, its means to those of all images.
 
-    The images run once, and each layer measures what evaluation will show it. Then none of them is far from the usual
+    The images run once, and each layer measures its inputs in evaluation. Then none of them is far from the usual
     in any layer. One that was would double its relative error in each square: in thirty, that of float32 becomes 100 %.
 
     Args:
         images: real, (N, C, H, W), on the same device.
-        headroom: the multiple; None: the smallest with which statistics of each half of the images hold for the other.
+        headroom: multiple; None: the smallest with which statistics of each half of the images hold for the other.
         frozen: names of norms that keep their statistics.
     """
     model.eval()
@@ -112,9 +112,9 @@ def fit_widest_(model: nn.Module, images: Tensor, headroom: float | None = None,
 def _holds(model: nn.Module, images: Tensor, headroom: float, frozen: Collection[str]) -> bool:
     """Return whether statistics of each half of the images hold for the other; a single image has none."""
     halves = images.split([len(images) // 2, (len(images) + 1) // 2])
-    for measured, others in (halves, halves[::-1]) if len(halves[0]) else ():
+    for measured, unmeasured in (halves, halves[::-1]) if len(halves[0]) else ():
         usual = _measure(model, measured, headroom, frozen).abs().max()
-        if not (model(others).abs() <= _FAR * usual).all():
+        if not (model(unmeasured).abs() <= _FAR * usual).all():
             return False
     return True
 
@@ -131,7 +131,7 @@ def _measure(model: nn.Module, images: Tensor, headroom: float, frozen: Collecti
 
 
 def _is_stale(norms: list[Any], steps: int) -> bool:
-    """Return whether running statistics are to a good part what they were before so many steps."""
+    """Return whether running statistics are in good part those before so many steps."""
     momenta = [norm.momentum for norm in norms]
     return any(momentum is not None and (1 - momentum) ** steps > _STALE for momentum in momenta)
 

@@ -45,16 +45,16 @@ from privcirnet.train.recalibration import recalibrate_
 CHECKPOINT = "checkpoint.safetensors"
 _FISHER_SAMPLES = 512
 FITTED = 1024
-"""Images that the start is fitted to: more than where plans are compared, as it is done once."""
+"""Number of images that the start is fitted to: more than where plans are compared, as it is done once."""
 
 
 @dataclass(frozen=True)
 class CompressionMethod:
-    """What fine-tuning makes of the dense network in place of circulant layers.
+    """A compression of the dense network by fine-tuning in place of circulant layers.
 
     Attributes:
-        apply_: called with the network, in evaluation mode, and images; works in place.
-        facts: plain data that tells it from others, which a resumed run must have in common.
+        apply_: function of the network, in evaluation mode, and images; works in place.
+        facts: plain data that identifies it, which a resumed run must have in common.
     """
 
     apply_: Callable[[nn.Module, ImageData], object]
@@ -64,7 +64,7 @@ class CompressionMethod:
 def begin(
     recipe: RecipeConfig,
     quant: QuantConfig,
-    wanted: ModelConfig,
+    config: ModelConfig,
     data: ImageData,
     progress: Callable[[int], object] | None = None,
     change: CompressionMethod | None = None,
@@ -72,29 +72,29 @@ def begin(
     """Return the network that a stage starts from.
 
     Args:
-        change: of the finetune stage; None: what ``recipe`` says.
+        change: compression of the finetune stage; None: circulant layers by ``recipe``.
 
     Raises:
         RuleError: a missing or unsuitable input.
     """
     if recipe.stage == "train":
-        return _first(recipe, wanted, data)
-    held = read_checkpoint(run_file(recipe.init, CHECKPOINT, "the stage before"))
-    if held.bits:
+        return _first(recipe, config, data)
+    checkpoint = read_checkpoint(run_file(recipe.init, CHECKPOINT, "the stage before"))
+    if checkpoint.bits:
         rule, remedy = "a network must be quantized once", "give the run directory of the stage before"
-        raise RuleError(rule, got=f"recipe.init={recipe.init} of stage {held.stage}", remedy=remedy)
-    before = built(held, data)
+        raise RuleError(rule, got=f"recipe.init={recipe.init} of stage {checkpoint.stage}", remedy=remedy)
+    before = built(checkpoint, data)
     model = before.model
     if recipe.stage == "replace":
         plan = run_file(recipe.plan, "", "search.py") if recipe.plan else None
-        chosen = {CHOSEN: plan_activations(plan, held.model)} if plan else {}
-        return _replaced(before, _lasting(wanted.arguments) | chosen, data, recipe)
+        activations = {CHOSEN: plan_activations(plan, checkpoint.model)} if plan else {}
+        return _replaced(before, _lasting(config.arguments) | activations, data, recipe)
     if recipe.stage == "finetune" and change:
         change.apply_(model, data)
         return before
     if recipe.stage == "finetune":
         uniform = uniform_sizes(model, recipe.uniform, pad=recipe.pad) if recipe.uniform else None
-        made_for = {"model": held.model, "checkpoint": held.digest()}
+        made_for = {"model": checkpoint.model, "checkpoint": checkpoint.digest()}
         block_sizes = uniform or read_plan(run_file(recipe.plan, "", "search.py"), **made_for)
         pad = recipe.pad if uniform else plan_pads(run_file(recipe.plan, "", "search.py"))
         start_circulant_(model, block_sizes, data, recipe.start, recipe.damping, progress, pad=pad)
@@ -115,15 +115,15 @@ def begin(
     )
 
 
-def _first(recipe: RecipeConfig, wanted: ModelConfig, data: ImageData) -> BuiltNetwork:
-    """Return the network of the train stage: random, pretrained, or with what fits of another run's."""
-    if wanted.weights and recipe.init:
-        got, remedy = f"recipe.init={recipe.init} and model.weights={wanted.weights}", "leave one out"
+def _first(recipe: RecipeConfig, config: ModelConfig, data: ImageData) -> BuiltNetwork:
+    """Return the network of the train stage: random, pretrained, or with the fitting tensors of another run."""
+    if config.weights and recipe.init:
+        got, remedy = f"recipe.init={recipe.init} and model.weights={config.weights}", "leave one out"
         raise RuleError("a network begins with one set of weights", got=got, remedy=remedy)
-    model, fresh = create_from(wanted.name, len(data.classes), data.shape, wanted.arguments, wanted.weights)
+    model, fresh = create_from(config.name, len(data.classes), data.shape, config.arguments, config.weights)
     if recipe.init:
         fresh = load_fitting_(model, read_checkpoint(run_file(recipe.init, CHECKPOINT, "train.py")))
-    return BuiltNetwork(model, wanted.name, {}, arguments=_lasting(wanted.arguments), fresh=fresh)
+    return BuiltNetwork(model, config.name, {}, arguments=_lasting(config.arguments), fresh=fresh)
 
 
 def _lasting(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,20 +131,18 @@ def _lasting(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name not in LOADING}
 
 
-def load_fitting_(model: nn.Module, given: Checkpoint) -> tuple[str, ...]:
+def load_fitting_(model: nn.Module, checkpoint: Checkpoint) -> tuple[str, ...]:
     """Return the names of tensors that a dense network does not fit by name and shape; the others are loaded."""
-    dense = given.bits is None and all(b == 1 for b in given.block_sizes.values())
-    tensors = {name: torch.from_numpy(array.copy()) for name, array in given.tensors.items()}
-    wanted = model.state_dict()
-    fitting = {
-        name: tensor for name, tensor in tensors.items() if name in wanted and tensor.shape == wanted[name].shape
-    }
+    dense = checkpoint.bits is None and all(b == 1 for b in checkpoint.block_sizes.values())
+    tensors = {name: torch.from_numpy(array.copy()) for name, array in checkpoint.tensors.items()}
+    state = model.state_dict()
+    fitting = {name: tensor for name, tensor in tensors.items() if name in state and tensor.shape == state[name].shape}
     if not dense or not fitting.keys() & {name for name, _ in model.named_parameters()}:
-        got = f"{given.model} of stage {given.stage}"
+        got = f"{checkpoint.model} of stage {checkpoint.stage}"
         remedy = "give the run directory of a dense network of the same family, or leave recipe.init out"
         raise RuleError("a dense network must start from one whose weights fit", got=got, remedy=remedy)
     model.load_state_dict(fitting, strict=False)
-    return tuple(name for name in wanted if name not in fitting)
+    return tuple(name for name in state if name not in fitting)
 
 
 def start_circulant_(  # noqa: PLR0913
@@ -160,7 +158,7 @@ def start_circulant_(  # noqa: PLR0913
     """Make a dense network circulant in place, in evaluation mode, with its statistics measured anew.
 
     Args:
-        block_sizes: by module name; 1 leaves a layer dense.
+        block_sizes: block sizes by module name; 1 leaves a layer dense.
         start: initial circulant weights. "least_squares": those with the nearest outputs on training images
             (:mod:`privcirnet.passes.start`). "fisher": the nearest to the trained ones with each entry weighted by its
             Fisher information (PrivCirNet, Section 3.3). "frobenius": the nearest with equal weights. "random": new
@@ -185,7 +183,7 @@ def start_circulant_(  # noqa: PLR0913
 def _replaced(before: BuiltNetwork, arguments: dict[str, Any], data: ImageData, recipe: RecipeConfig) -> BuiltNetwork:
     """Return the network with other arguments, the tensors that both have, and measured statistics.
 
-    Surgery takes what it puts in place of positions and gates from the weights, so another's network has them before.
+    Surgery takes its replacements of positions and gates from the weights, so another's network has these before.
     """
     merged = before.arguments | arguments
     operated = goes_through_surgery(before.name, merged) and not goes_through_surgery(before.name, before.arguments)
@@ -201,7 +199,7 @@ def _replaced(before: BuiltNetwork, arguments: dict[str, Any], data: ImageData, 
 
 @contextmanager
 def _company(model: nn.Module, recipe: RecipeConfig, data: ImageData) -> Iterator[None]:
-    """Keep a network that imitates another near it: statistics with an exploded batch in them would spoil it."""
+    """Keep a network near the one that it imitates: statistics with an exploded batch in them would spoil it."""
     if not recipe.imitate:
         yield
         return
@@ -220,23 +218,30 @@ def load_checkpoint(path: Path, data: ImageData) -> BuiltNetwork:
     return built(read_checkpoint(path), data)
 
 
-def built(held: Checkpoint, data: ImageData) -> BuiltNetwork:
+def built(checkpoint: Checkpoint, data: ImageData) -> BuiltNetwork:
     """Return the network that a checkpoint holds, in evaluation mode.
 
     Raises:
         RuleError: the tensors do not fit the architecture, or the images the network.
     """
     try:
-        model = build(held, len(data.classes), data.shape)
+        model = build(checkpoint, len(data.classes), data.shape)
         logits_of_one(model, data.real(data.train_images[:1]))
     except RuleError as error:
-        made_for, given = held.inputs, (data.shape, len(data.classes))
-        if made_for is None or given == (wanted := (made_for.shape, len(made_for.classes))):
+        made_for, actual = checkpoint.inputs, (data.shape, len(data.classes))
+        if made_for is None or actual == (expected := (made_for.shape, len(made_for.classes))):
             raise
         rule = "a network must get images like those that it was trained on"
-        got = "{} in {} classes for {} in {}".format(*given, *wanted)
+        got = "{} in {} classes for {} in {}".format(*actual, *expected)
         raise RuleError(rule, got=got, remedy=f"give data={made_for.data or '...'}") from error
-    return BuiltNetwork(model, held.model, held.block_sizes, held.bits, held.arguments, composed=held.composed)
+    return BuiltNetwork(
+        model,
+        checkpoint.model,
+        checkpoint.block_sizes,
+        checkpoint.bits,
+        checkpoint.arguments,
+        composed=checkpoint.composed,
+    )
 
 
 def load_network(run: str, data: ImageData) -> nn.Module:
@@ -258,7 +263,7 @@ def fisher_information(
     """Return the diagonal Fisher information of layers' weights on training images.
 
     Returns:
-        Of each weight's shape, float64, by layer name.
+        Information in each weight's shape, float64, by layer name.
 
     Raises:
         RuleError: a layer is not a plain linear or convolutional one.
