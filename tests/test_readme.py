@@ -25,7 +25,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "checkpoints" / "README.md",
     ROOT / "benchmarks" / "peers" / "README.md",
-    *(ROOT / "benchmarks" / name for name in ("coverage.md", "measured.md")),
+    *(ROOT / "benchmarks" / name for name in ("README.md", "coverage.md", "measured.md")),
     *sorted((ROOT / "papers").glob("*.md")),
 ]
 MOST_README_LINES, MOST_CONTRIBUTING_LINES, TYPICAL_CHANGES = 90, 90, 12
