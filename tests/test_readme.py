@@ -25,11 +25,11 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "checkpoints" / "README.md",
     ROOT / "benchmarks" / "peers" / "README.md",
-    *(ROOT / "benchmarks" / name for name in ("coverage.md", "measured.md")),
+    *(ROOT / "benchmarks" / name for name in ("README.md", "coverage.md", "measured.md")),
     *sorted((ROOT / "papers").glob("*.md")),
 ]
 MOST_README_LINES, MOST_CONTRIBUTING_LINES, TYPICAL_CHANGES = 90, 90, 12
-MOST_WORDS_OF_DOCS = 52_000
+MOST_WORDS_OF_DOCS = 45_000
 """Lower it with the pages, never raise it: experiments belong in papers/ and benchmarks/."""
 NO_HYDRA = {"report", "doctor", "completion"}
 BESIDE = "papers.", "benchmarks."
