@@ -101,17 +101,8 @@ def script(schema: type, name: str = "") -> Callable[[Callable[[Any], None]], Ca
 
 
 def _tell(command: str, schema: type) -> None:
-    """Register a command's schema with Hydra. Overrides may change the values of its frozen dataclasses."""
-    node = OmegaConf.structured(schema)
-    _thaw(node)
-    ConfigStore.instance().store(name=f"{command}_schema", node=node)
-
-
-def _thaw(node: DictConfig) -> None:
-    OmegaConf.set_readonly(node, None)
-    for name in node:
-        if isinstance(part := node._get_node(name), DictConfig):
-            _thaw(part)
+    """Let Hydra know a command's schema."""
+    ConfigStore.instance().store(name=f"{command}_schema", node=schema)
 
 
 def _check_options(name: str, arguments: list[str]) -> None:

@@ -11,7 +11,7 @@ BOUNDS = ("auto", "proved", "measured")
 """Of what he.bounds may be."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class CompileConfig:
     """How :func:`privcirnet.compile` encrypts, bounds and truncates."""
 
@@ -50,7 +50,7 @@ class CompileConfig:
         return "exact" in (self.truncation, self.nonlinear)
 
 
-@dataclass(frozen=True)
+@dataclass
 class HEConfig(CompileConfig):
     """Encryption, cost model and truncation."""
 

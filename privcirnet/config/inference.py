@@ -5,10 +5,9 @@ from pathlib import Path
 
 from privcirnet.artifact.folder import program_folder
 from privcirnet.artifact.results import LINES, PARQUET
-from privcirnet.config.checks import check, check_fields, check_place, choice, number
-from privcirnet.config.ckks import check_mode
-from privcirnet.config.data import DataConfig
-from privcirnet.he.bfv.engines import ENGINES
+from privcirnet.config.checks import check, check_fields, choice, number
+from privcirnet.config.engine import EngineConfig
+from privcirnet.config.run import ModeConfig
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.service.address import is_loopback, parse_address
 from privcirnet.service.log import FORMS
@@ -18,32 +17,18 @@ from privcirnet.service.store import StoreLimits
 
 
 @dataclass
-class InferConfig:
+class InferConfig(EngineConfig, ModeConfig):
     """Settings of infer.py: encrypted inference of held-out images or pictures, with its own server or another's."""
 
-    root: str = "outputs"
-    """folder that holds the run directories."""
     out: str = "${root}/infer"
     """this run's directory; else ${root}/pictures for a folder's, ${root}/client with server=; _rehearsal in clear."""
-    overwrite: bool = False
-    """replace a complete run in the same folder that has other settings."""
-    mode: str = "interactive"
-    """interactive, or ckks: one request and one answer for an image; as the program was exported."""
-    program: str = "${root}/export/program"
-    """program folder; with server= it is not opened."""
-    model_key: str = ""
-    """public key with which the program, or what the server says of it, must be signed; empty: any program."""
     reference: str = "${root}/finetune"
     """run directory of the float network that encrypted predictions are compared with, or its checkpoint; with server=
     empty for none."""
-    engine: str = choice("kernel", ENGINES)
-    """kernel (the server's compiled, on all cores), tenseal (the same, slower) or cleartext (hides nothing)."""
     server: str = ""
     """HOST:PORT of a serve.py: this is the client alone, and nothing is audited. Empty: both parties are run here."""
     processes: int = number(1, least=1, most=2)
     """both parties in one process, or each in its own with gRPC on loopback in between (2)."""
-    tls: str = ""
-    """folder with ca.crt, and client.crt and client.key or client.token, for server=; empty: plain, on loopback."""
     served: str = ""
     """name of one of the programs of server=; empty: its only one."""
     timeout_s: float = number(600.0, above=0)
@@ -60,36 +45,23 @@ class InferConfig:
     """file that a folder's pictures are added to, .jsonl or .parquet; empty: results.jsonl in out=."""
     top_k: int = number(5, least=1)
     """logits of each picture in results=, the largest."""
-    weights_gb: float = number(4.0, least=0)
-    """of encoded weights that engine=kernel keeps in memory, at most; others are encoded again for every image."""
-    weights_folder: str = ""
-    """where engine=kernel keeps encoded weights from one start to the next; as trusted as the program."""
     keys_gb: float = number(8.0, above=0)
     """of a CKKS program's keys, at most; a program that takes more is refused before any is made."""
-    threads: int = number(0, least=0)
-    """number of threads; 0: one for each core."""
     prepare: int = number(0, least=0)
     """inferences to keep prepared, all encrypted work of them, before their images and between; 0: none."""
     warm_up: bool = True
     """run an empty image first where both parties are here, so that no other waits for kernels to be compiled."""
     pause_s: float = number(0.0, least=0)
     """seconds between two images, in which nobody waits: prepare= fills its stock up again."""
-    prepared_folder: str = ""
-    """where the client of server= keeps what is prepared, and finds it again; empty: in memory."""
-    prepared_claims: str = ""
-    """folder outside prepared_folder= that says what of it is unused; empty: in $XDG_STATE_HOME or ~/.local/state."""
     throttle: str = choice("", ("", *(name for name in LINKS if LINKS[name].counts)))
     """lan, wan44 or wan: messages are held up as on that link; empty: they are not."""
-    data: DataConfig = field(default_factory=DataConfig)
 
     def __post_init__(self) -> None:
-        check_fields(self)
         if self.out == f"{self.root}/infer":
             name = "pictures" if self.pictures else "client" if self.server else "infer"
             self.out = f"{self.root}/{name}{'_rehearsal' if self.rehearsal else ''}"
-        check_place("out", self.out)
+        super().__post_init__()
         self.program = program_folder(self.program)
-        check_mode(self.mode)
         unprepared = self.mode == "interactive" or not self.prepare
         check(unprepared, "mode=ckks prepares nothing", f"prepare={self.prepare}", "leave it out")
         self._check_images()
@@ -106,23 +78,15 @@ class InferConfig:
     def _check_images(self) -> None:
         if not isinstance(self.images, str):
             check(self.images >= 1, "images must be at least 1", self.images, "use 32")
-            check(
-                not self.results,
-                "results is for a folder of pictures",
-                self.results,
-                "give images=DIR, or leave it out",
-            )
+            remedy = "give images=DIR, or leave it out"
+            check(not self.results, "results is for a folder of pictures", self.results, remedy)
             return
         remedy = "give images=32, images=DIR or images=s3://BUCKET/PREFIX"
         check(bool(self.images), "images must be a number, or a folder of pictures", "nothing", remedy)
         check(not self.ui, "a folder of pictures is not for the page", self.images, "leave one of them away")
-        suffix, remedy = Path(self.results).suffix, "use results=FILE.jsonl or results=FILE.parquet"
-        check(
-            not self.results or suffix in (LINES, PARQUET),
-            "results must be JSON lines or Parquet",
-            self.results,
-            remedy,
-        )
+        known = not self.results or Path(self.results).suffix in (LINES, PARQUET)
+        remedy = "use results=FILE.jsonl or results=FILE.parquet"
+        check(known, "results must be JSON lines or Parquet", self.results, remedy)
 
     @property
     def pictures(self) -> bool:
@@ -136,23 +100,15 @@ class InferConfig:
 
 
 @dataclass
-class ServeConfig:
+class ServeConfig(EngineConfig):
     """Settings of serve.py: a server of programs, for clients over gRPC."""
 
-    root: str = "outputs"
-    """folder that holds the run directories."""
-    program: str = "${root}/export/program"
-    """program folder, which clients need not name; not used with programs=."""
     programs: dict[str, str] = field(default_factory=dict[str, str])
     """several program folders by the names that clients give."""
-    model_key: str = ""
-    """public key with which the programs must be signed; empty: any program."""
     host: str = "127.0.0.1"
     """address to listen at; beyond loopback only with tls=."""
     port: int = number(5050, least=0, most=0xFFFF)
     """0: any that is free."""
-    tls: str = ""
-    """folder with server.crt, server.key, and clients.crt or tokens.json; trial makes certificates; empty: plain."""
     state: str = "${root}/service"
     """folder of keys, counts of images and the audit log, or redis://HOST:PORT/DB for replicas; empty: in memory."""
     state_name: str = "privcirnet"
@@ -161,8 +117,6 @@ class ServeConfig:
     """with state=redis://, folder of what is a replica's own: its audit log, audit-HOST-PID.jsonl."""
     sessions: int = number(4, least=1)
     """at once; further clients are told when to come again."""
-    timeout_s: float = number(120.0, above=0)
-    """seconds for which a client may be silent before it is disconnected."""
     age_s: float = number(3600.0, above=0)
     """seconds after which a session ends."""
     grace_s: float = number(30.0, least=0)
@@ -177,10 +131,6 @@ class ServeConfig:
     """how much room for clients' keys (a CKKS program's are gigabytes), how long they are kept, and where."""
     prepared_gb: float = number(4.0, above=0)
     """of prepared work of all clients, at most."""
-    prepared_folder: str = ""
-    """where prepared work stays from one start to the next, or replicas share it; empty: in state=, or in memory."""
-    prepared_claims: str = ""
-    """folder outside of it that says what of it is unused; empty: in $XDG_STATE_HOME or ~/.local/state."""
     prepared_workers: str = ""
     """Ray cluster whose actors prepare, ray://HOST:PORT; empty: this process does."""
     prepared_actors: int = number(0, least=0)
@@ -195,14 +145,6 @@ class ServeConfig:
     """form of the log's lines: text or json."""
     rehearsal: bool = True
     """run one image in this process first, with a client of its own, which compiles the kernels on a new machine."""
-    engine: str = choice("kernel", ENGINES)
-    """kernel (compiled, all cores), tenseal (the same, slower) or cleartext (hides nothing)."""
-    weights_gb: float = number(4.0, least=0)
-    """of encoded weights that engine=kernel keeps in memory, at most; others are encoded again for every image."""
-    weights_folder: str = ""
-    """where engine=kernel keeps encoded weights from one start to the next; as trusted as the program."""
-    threads: int = number(0, least=0)
-    """number of threads; 0: one for each core."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -6,6 +6,7 @@ from typing import Any
 from privcirnet.config.checks import check, check_name
 from privcirnet.config.data import DataConfig
 from privcirnet.config.model import ModelConfig
+from privcirnet.config.run import RootConfig
 
 CHAIN = ("train", "search", "finetune", "replace", "qat", "export", "infer")
 
@@ -20,13 +21,12 @@ def stage_of(name: str) -> str:
 
 
 @dataclass
-class LadderConfig:
+class LadderConfig(RootConfig):
     """Settings of ladder.py: a chain of stages, each a script with settings of its own."""
 
     name: str = "digits"
     """of the experiment."""
     root: str = "outputs/${name}"
-    """folder that holds the run directories."""
     chain: list[str] = field(default_factory=lambda: list(CHAIN))
     """stages, in the order of train, search, finetune, replace, qat, export, infer. replace_more is one more."""
     until: str = ""

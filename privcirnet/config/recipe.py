@@ -9,7 +9,7 @@ STAGES = ("train", "finetune", "replace", "qat")
 OPTIMIZERS = ("adamw", "sgd", "muon")
 
 
-@dataclass(frozen=True)
+@dataclass
 class FitConfig:
     """How :func:`privcirnet.fit` trains; weights are usually there already."""
 
@@ -59,7 +59,7 @@ class FitConfig:
     """weight of the teacher's soft labels, in [0, 1]."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class RecipeConfig(FitConfig):
     """The training of one stage of train.py, from random weights unless it is told otherwise.
 
@@ -108,7 +108,7 @@ class RecipeConfig(FitConfig):
     """standard deviation of the strength of each operation on each image."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "amp", str(self.amp).lower())
+        self.amp = str(self.amp).lower()
         check_fields(self, "recipe.")
         imitates, both = bool(self.imitate), f"imitate={self.imitate} compile={self.compile}"
         check(not (imitates and self.compile), "an imitation is not compiled", both, "leave one out")

@@ -6,17 +6,13 @@ from numbers import Integral, Real
 from privcirnet.artifact import REPLACEMENTS
 from privcirnet.config.checks import (
     check,
-    check_fields,
     check_name,
-    check_place,
     check_powers_of_two,
     choice,
     number,
 )
-from privcirnet.config.ckks import CkksConfig, check_mode
-from privcirnet.config.data import DataConfig
-from privcirnet.config.encryption import HEConfig
 from privcirnet.config.recipe import FitConfig, RecipeConfig
+from privcirnet.config.run import NetworkConfig
 from privcirnet.he.layers.stacking import MOST_IMAGES
 
 BUDGETS = {"all": "seconds", "server": "server"}
@@ -70,7 +66,7 @@ def fraction(share: float) -> Budget:
     return Budget(fraction=share)
 
 
-@dataclass(frozen=True)
+@dataclass
 class SearchConfig:
     """How :func:`privcirnet.search` chooses block sizes."""
 
@@ -130,20 +126,11 @@ class SearchConfig:
     """number of budgets between the fastest and the slowest latency, with a plan for each; 0 for none."""
 
 
-@dataclass(frozen=True)
-class SearchRunConfig(SearchConfig):
+@dataclass
+class SearchRunConfig(SearchConfig, NetworkConfig):
     """Settings of search.py: choose a block size for every layer under a latency budget."""
 
-    root: str = "outputs"
-    """folder that holds the run directories."""
     out: str = "${root}/search"
-    """this run's directory."""
-    overwrite: bool = False
-    """replace a complete run in the same folder that has other settings."""
-    init: str = "${root}/train"
-    """run directory of the dense network, or its checkpoint."""
-    mode: str = "interactive"
-    """interactive, or ckks: costs and depth of a network that takes one request and one answer."""
     uniform: int = 0
     """block size whose latency everywhere is the budget; 0 for 4, where budget and fraction give none."""
     budget: float = number(0.0, least=0)
@@ -153,13 +140,9 @@ class SearchRunConfig(SearchConfig):
     sweep: int = number(12, least=0)
     recipe: RecipeConfig = field(default_factory=RecipeConfig)
     """how plans are trained in a race: as fine-tuning will train the chosen one."""
-    data: DataConfig = field(default_factory=DataConfig)
-    he: HEConfig = field(default_factory=HEConfig)
-    ckks: CkksConfig = field(default_factory=CkksConfig)
 
     def __post_init__(self) -> None:
-        check_fields(self)
-        check_place("out", self.out)
+        super().__post_init__()
         check_powers_of_two("block_sizes", self.block_sizes)
         known = self.uniform in (0, *self.block_sizes)
         check(known, "uniform must be one of block_sizes", self.uniform, "use 4, or another of them")
@@ -167,7 +150,6 @@ class SearchRunConfig(SearchConfig):
         named = " ".join(f"{name}={value}" for name, value in given.items() if value)
         once = sum(map(bool, given.values())) <= 1
         check(once, "a budget is given once", named, "leave all but one out, or at 0")
-        check_mode(self.mode)
         direct = self.mode == "interactive" or (self.limited == "seconds" and not self.online_s + self.prepared_s)
         check(direct, "mode=ckks prepares nothing", self.objective, "leave objective, online_s and prepared_s out")
         alone = self.mode == "interactive" or not self.compose

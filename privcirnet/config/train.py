@@ -3,24 +3,21 @@
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
-from privcirnet.config.checks import check, check_fields, check_place, choice
-from privcirnet.config.data import DataConfig
+from privcirnet.config.checks import check, choice
 from privcirnet.config.model import ModelConfig
 from privcirnet.config.quant import QuantConfig
 from privcirnet.config.recipe import RecipeConfig
+from privcirnet.config.run import RunConfig
 
 COMPACT = ("float16", "rows8")
 """Kinds of smaller checkpoints, see :mod:`privcirnet.artifact.compact`."""
 
 
 @dataclass
-class TrainConfig:
+class TrainConfig(RunConfig):
     """Settings of train.py: train, fine-tune or quantize a network."""
 
-    root: str = "outputs"
-    """folder that holds the run directories."""
     out: str = "${root}/${if:${evaluate},evaluate,${recipe.stage}}"
-    """this run's directory."""
     seed: int = 0
     """of initialisation and batch order."""
     device: str = "auto"
@@ -31,18 +28,14 @@ class TrainConfig:
     """with evaluate=: also write a smaller copy to out and measure that: float16, or rows8, 8 bits and a step a row."""
     resume: bool = True
     """resume an interrupted run; false starts it over."""
-    overwrite: bool = False
-    """replace a complete run in the same folder that has other settings."""
     tensorboard: bool = False
     """also write TensorBoard events, to the folder tensorboard in out; needs privcirnet[tensorboard]."""
     model: ModelConfig = field(default_factory=ModelConfig)
-    data: DataConfig = field(default_factory=DataConfig)
     recipe: RecipeConfig = field(default_factory=RecipeConfig)
     quant: QuantConfig = field(default_factory=QuantConfig)
 
     def __post_init__(self) -> None:
-        check_fields(self)
-        check_place("out", self.out)
+        super().__post_init__()
         check(not self.compact or bool(self.evaluate), "compact= needs evaluate=", self.compact, "name a checkpoint")
         found = not self.tensorboard or find_spec("tensorboard") is not None
         remedy = "pip install privcirnet[tensorboard], or leave tensorboard=true out"
