@@ -1,7 +1,7 @@
 """Predicted latency of every layer of a residual network on bootstrapped CKKS, and its depth.
 
 A circulant layer runs as a dense one there: its blocks would need a transform over the channels and its inverse, a
-level each, and so a bootstrapping for each convolution (docs/ckks.md). So every block size of a layer takes the same
+level each, and so a bootstrapping for each convolution (papers/ckks.md). So every block size of a layer takes the same
 seconds in the search.
 """
 
