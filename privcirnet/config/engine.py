@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from privcirnet.config.checks import choice, number
 from privcirnet.config.run import RootConfig
-from privcirnet.he.circuits.bfv.engines import ENGINES
+from privcirnet.he.bfv.engines import ENGINES
 
 
 @dataclass
