@@ -128,7 +128,7 @@ class Layer(Protocol):
         ...
 
     def spectrum(self, rows: Integers, t: int) -> Residues:
-        """Return what the server stores of the weights: each distinct value of the plaintexts, once.
+        """Return the weights that the server stores: each distinct value of the plaintexts, once.
 
         Args:
             rows: integer weights, the first row of each circulant block row, shape (K/b, C/groups, R, R).

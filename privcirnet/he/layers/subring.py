@@ -50,7 +50,7 @@ def spread(values: Residues, n: int, fill: Residues | None = None) -> Residues:
 
 
 def collect(slots: Residues, values: int, t: int) -> Residues:
-    """Return those values again from slots of which only the part in the subring has a meaning: residues, (v,).
+    """Return the values again from slots of which only the part in the subring has a meaning: residues, (v,).
 
     Args:
         slots: residues, (ciphertexts, n).

@@ -63,7 +63,7 @@ def cheapest_layer(
     """Return the layer whose plan has the least predicted time; no dearer candidate is written out.
 
     Args:
-        lengths: see :class:`Goal`.
+        lengths: see :class:`Objective`.
 
     Raises:
         RuleError: No plan is within the limits of a program.
@@ -131,7 +131,7 @@ def _written(layout: SpectralLayout, cover: Cover, goal: Objective) -> SpectralL
 
 
 def counted_goal(ring_degree: int) -> Objective:
-    """Return what the papers count: HE-Rot + 0.135 HE-Pmult, sums under encryption."""
+    """Return the papers' count: HE-Rot + 0.135 HE-Pmult, sums under encryption."""
     return Objective(replace(COUNTED, ring_degree=ring_degree), LINKS["local"], "encrypted")
 
 

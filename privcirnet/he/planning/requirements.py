@@ -69,7 +69,7 @@ def requirements(
     sizes: bounds.Magnitudes,
     failure_bits: float,
 ) -> Requirements:
-    """Return what a program requires of t, from the bounds and sizes of its values."""
+    """Return the requirements of a program on t, from the bounds and sizes of its values."""
     nodes = tuple(nodes)
     node, largest = max(((n, bounds.largest(i)) for n, i in intervals.items()), key=lambda found: found[1])
     steps = exact_steps(nodes)

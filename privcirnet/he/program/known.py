@@ -30,7 +30,7 @@ class Known(ABC):
 
     Attributes:
         mode: protocol of images: "interactive" or "ckks".
-        scheme: its name.
+        scheme: name of the scheme.
         prepares: whether images take two phases: the first one comes before them.
         warms_up: whether an image is run before the first one, which loads the kernels.
     """

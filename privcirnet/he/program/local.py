@@ -111,8 +111,8 @@ class AssertRange(Operation):
     """x itself: how a composite operation was bounded, where its pieces alone say less.
 
     Attributes:
-        low: its least value.
-        high: its largest value.
+        low: least value.
+        high: largest value.
     """
 
     kind: ClassVar[str] = "within"

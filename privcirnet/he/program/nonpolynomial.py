@@ -147,7 +147,7 @@ def apply(name: str, values: Values, log_step: int, log_step_out: int) -> Values
 
 
 def real_values(name: str, values: Values, log_step: int, log_step_out: int) -> Reals:
-    """Return what :func:`apply` rounds; ``values``: in one row."""
+    """Return the real results that :func:`apply` rounds; ``values``: in one row."""
     return _known(name).of(values.astype(np.float64) * 2.0**log_step) * 2.0**-log_step_out
 
 

@@ -82,7 +82,7 @@ def ranges(count: int, limit: int) -> list[range]:
 
 
 def count() -> int:
-    """Return how many threads :func:`each` works on."""
+    """Return the number of threads that :func:`each` works on."""
     return _setting.count
 
 
@@ -107,7 +107,7 @@ def using(count: int) -> Generator[None]:
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

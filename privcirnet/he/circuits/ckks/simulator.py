@@ -56,7 +56,7 @@ class LinearMapUse(NamedTuple):
 
 
 class Simulator:
-    """A :class:`circuits.ckks.machine.CkksEvaluator` that counts.
+    """A :class:`circuits.ckks.evaluator.CkksEvaluator` that counts.
 
     Attributes:
         maps: linear maps in the order in which they are met.

@@ -41,8 +41,8 @@ def reveal(share: Residues, message: bytes, t: int) -> Values:
     """Return the values of which the client has a share and is sent the other.
 
     Args:
-        share: the client's, residues of any shape.
-        message: the server's, as :func:`to_bytes` made it.
+        share: share of the client, residues of any shape.
+        message: message of the server, as :func:`to_bytes` made it.
 
     Returns:
         integers in (-t / 2, t / 2), of the share's shape.

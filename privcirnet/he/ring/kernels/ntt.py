@@ -65,7 +65,7 @@ def tables(primes: tuple[int, ...], n: int) -> Tables:
     """Return the roots of transforms under some primes.
 
     Args:
-        primes: under 2^61, each 1 mod 2n.
+        primes: moduli under 2^61, each 1 mod 2n.
         n: ring degree, at least 1024.
     """
     if max(primes) >= 1 << MAX_PRIME_BITS or n < TILE:

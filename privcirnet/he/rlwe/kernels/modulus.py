@@ -131,7 +131,7 @@ def ring(primes: tuple[int, ...], n: int, special: int = 1) -> RnsRing:
     """Return the tables for some primes.
 
     Args:
-        primes: under 2^61, each 1 mod 2n.
+        primes: moduli under 2^61, each 1 mod 2n.
         special: number of special primes, which stand last.
     """
     divisors = primes[len(primes) - special :]
