@@ -22,7 +22,7 @@ from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes, reply_bits
 
 
 class Layer(Protocol):
-    """An encrypted linear layer: what both parties know of it.
+    """An encrypted linear layer, as both parties know it.
 
     An exchange: the client sends ``encode_input`` of its share, encrypted. The server adds its own share in the same
     encoding, calls ``evaluate`` with weights from ``encode_spectrum``, adds uniform slots and sends the results. The

@@ -154,7 +154,7 @@ def _pick(table: Residues, index: Residues) -> Residues:
 
 @dataclass(frozen=True)
 class ComparisonMerge:
-    """Results of neighbouring digits to those of all of them: greater, and perhaps equal.
+    """A merge of neighbouring digits' results into those of all of them: greater, and perhaps equal.
 
     Inputs are numbered: greater of each digit, then equal of each. Greater is a sum of products of inputs; the masks of
     what the chooser holds and what the helper knows ahead are multiplied ahead.

@@ -38,7 +38,7 @@ _CUT = 11
 
 @dataclass(frozen=True)
 class ExactFloor:
-    """The public shape of the computation of some values.
+    """The public shape of an exact floor of some values.
 
     Attributes:
         t: modulus of the shares, odd, 1 mod 2^(f + 1), under 2^61.

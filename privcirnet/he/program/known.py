@@ -26,7 +26,7 @@ class PixelRange(NamedTuple):
 
 
 class Known(ABC):
-    """Public description of a program: no weight.
+    """The public description of a program, without weights.
 
     Attributes:
         mode: protocol of images: "interactive" or "ckks".

@@ -108,7 +108,7 @@ class MulConstant(Operation):
 
 @dataclass(frozen=True)
 class AssertRange(Operation):
-    """x itself: how a composite operation was bounded, where its pieces alone say less.
+    """x itself, with the bounds of a composite operation, where its pieces alone say less.
 
     Attributes:
         low: least value.

@@ -289,7 +289,7 @@ class Domain(Generic[V]):
 
 
 class BoundedFunction(Protocol):
-    """An operation whose bounds are known from those of what it takes: a function of single integers, or a maximum."""
+    """An operation whose bounds are known from those of its argument: a function of single integers, or a maximum."""
 
     def values(self, x: np.ndarray) -> np.ndarray:
         """Return its values."""

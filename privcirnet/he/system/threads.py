@@ -134,7 +134,7 @@ def one_thread() -> AbstractContextManager[object]:
 
 
 class _OneThread:
-    """The limit is the whole process's: the first thread to enter sets it, the last one to leave lifts it."""
+    """The limit of the whole process: the first thread to enter sets it, the last one to leave lifts it."""
 
     def __init__(self) -> None:
         self._blas: Any = cast(Any, ThreadpoolController()).select(user_api="blas")

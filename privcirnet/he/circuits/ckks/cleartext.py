@@ -14,7 +14,7 @@ from privcirnet.he.schemes.ckks.embedding import Reals, Slots, to_coefficients
 
 
 class Cleartext(NotifiesLayers):
-    """See :class:`circuits.ckks.evaluator.CkksEvaluator`; values are slots, shape (n / 2,).
+    """A :class:`circuits.ckks.evaluator.CkksEvaluator` in clear; values are slots, shape (n / 2,).
 
     Args:
         begins: called with the name of each layer that begins.

@@ -155,7 +155,7 @@ def mapped(machine: CkksEvaluator[V], value: V, maps: Sequence[LinearMap]) -> V:
 
 
 class EncryptedEvaluator(NotifiesLayers):
-    """Ciphertexts of one client.
+    """An evaluator on the ciphertexts of one client.
 
     Args:
         begins: called with the name of each layer that begins.

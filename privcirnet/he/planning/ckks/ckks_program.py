@@ -21,7 +21,7 @@ from privcirnet.he.schemes.ckks.embedding import Reals
 
 @dataclass(frozen=True, eq=False)
 class Rehearsed:
-    """A circuit that the simulator has run: it can run, and this is what it takes.
+    """A circuit that the simulator has run, so that it can run, with its keys, counts and errors.
 
     Attributes:
         reply: estimate of the logits that are sent back, divided by ``network.answer``.

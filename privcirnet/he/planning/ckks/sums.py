@@ -256,7 +256,7 @@ class _Value:
 
 
 class _Walk(Domain[_Value]):
-    """All values are real: integers count in units of their steps."""
+    """A domain of real values: integers count in units of their steps."""
 
     name, remedy = "a network in CKKS", "infer it with the interactive protocol"
 

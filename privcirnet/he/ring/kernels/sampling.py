@@ -29,7 +29,7 @@ def ternary_words(count: int) -> int:
 
 
 class FloodingNoise(NamedTuple):
-    """Flooding noise in digits, and what makes residues of it.
+    """Flooding noise in digits, and the constants that make residues of it.
 
     Attributes:
         digits: :func:`ring.sampling.flood_digits`, (digits, count).

@@ -26,7 +26,7 @@ from privcirnet.he.system.threads import each
 
 
 class CkksServer:
-    """Evaluation; ``counts`` adds up the operations by name."""
+    """The server's evaluation of ciphertexts; ``counts`` adds up the operations by name."""
 
     def __init__(self, parameters: CkksParameters, counts: Counter[str] | None = None) -> None:
         self.context, self.counts = Context(parameters), Counter[str]() if counts is None else counts
