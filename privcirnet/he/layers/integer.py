@@ -1,4 +1,4 @@
-"""Exact arithmetic on integer maps and weights in clear: what the interpreter and the oracles compute with."""
+"""Exact arithmetic on integer maps and weights in clear, for the interpreter and the oracles."""
 
 import numpy as np
 import numpy.typing as npt

@@ -21,7 +21,7 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring.modular import Integers, Residues
 
 MOST_IMAGES = 8
-"""Images that are prepared at once, at most."""
+"""Most images that are prepared at once."""
 
 
 @dataclass(frozen=True)

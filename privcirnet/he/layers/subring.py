@@ -18,7 +18,7 @@ from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
 
 _SMALLEST = 4
-"""The order of 3 modulo 2 N is N / 2 from there on."""
+"""Least N, from which on the order of 3 modulo 2 N is N / 2."""
 
 
 def sizes(values: int, n: int) -> list[int]:

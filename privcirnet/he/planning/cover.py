@@ -1,4 +1,4 @@
-"""Ways to cover a layer's grid of channel groups and tiles with pieces, and what each takes.
+"""Ways to cover a layer's grid of channel groups and tiles with pieces, and their seconds.
 
 A piece's plan depends on its lanes and block counts only, so the best plan is found once for each number of lanes, and
 the pieces by recursion on what is left of the grid: as many of one kind as fit, then the best for the rest. Layouts

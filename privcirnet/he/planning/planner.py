@@ -1,4 +1,4 @@
-"""The planner: enumerate what a layer could do under encryption, take the cheapest under a profile and a link.
+"""The planner: the cheapest of a layer's plans under encryption, under a profile and a link.
 
 Choices: tiles of the map, lanes of a ciphertext (and with them how many tiles or channel groups share a lane), how the
 grid of channel groups and tiles is split into pieces, and for each piece copies of the input, baby and giant steps, and

@@ -42,7 +42,7 @@ class ExactStep(Operation):
 
     @property
     def rectifies(self) -> bool:
-        """Whether negative values become zero."""
+        """True if negative values become zero."""
         return False
 
     @property

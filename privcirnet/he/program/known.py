@@ -67,7 +67,7 @@ class Known(ABC):
 
     @property
     def class_alone(self) -> bool:
-        """Whether a client learns no more than the class."""
+        """True if a client learns no more than the class."""
         return False
 
     def requests(self, images: Sequence[Values] | Values) -> Iterator[tuple[Values, int, int]]:

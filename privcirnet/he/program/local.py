@@ -10,7 +10,7 @@ from privcirnet.he.program.limits import MAX_PIXEL
 from privcirnet.he.program.operation import Domain, Node, Operation, Shape, V, Weights, require_weights, spread
 
 MAX_SHIFT = 60
-"""Bits of a truncation or of a factor are fewer."""
+"""Limit that the bits of a truncation or of a factor are under."""
 
 
 @dataclass(frozen=True)

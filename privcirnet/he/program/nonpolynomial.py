@@ -1,4 +1,4 @@
-"""Functions that are no polynomials, and what their tables hold (:mod:`program.table`).
+"""Functions that are no polynomials, and the contents of their tables (:mod:`program.table`).
 
 All functions here fall to one lowest point and rise from there, or only fall: an interval's image follows from three
 points.

@@ -35,7 +35,7 @@ class Ciphertext:
 
     @property
     def is_extended(self) -> bool:
-        """Whether a division by P is still to be done."""
+        """True if a division by P is still to be done."""
         return self.made.shape[1] > self.primes
 
     @cached_property

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 _GROUPS, _MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-"""Control groups of Linux, and which this process is in."""
+"""Control groups of Linux, and the file that names those of this process."""
 
 
 def peak_bytes(process: int | str = "self") -> int:

@@ -1,4 +1,4 @@
-"""The small interface between the protocol and whatever computes on ciphertexts.
+"""The small interface between the protocol and the engines that compute on ciphertexts.
 
 There are two roles, because two parties hold different things: a :class:`ClientEngine` has the secret key, a
 :class:`ServerEngine` has none and sees only bytes that the client made. Slots are numpy ``uint64`` residues mod t of

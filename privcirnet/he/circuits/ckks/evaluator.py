@@ -1,4 +1,4 @@
-"""Machines that run a circuit: a circuit is a function of a machine and values, so that the same lines run three times.
+"""Machines that run a circuit, a function of a machine and values, so that the same lines run three times.
 
 * :class:`circuits.ckks.cleartext.Cleartext`: on bare slots, with counters: what the result should be;
 * :class:`circuits.ckks.simulator.Simulator`: on levels, scales, bounds and errors: whether it can be, before anyone

@@ -112,7 +112,7 @@ def local_server(program: Program, node: Node, server_shares: Mapping[str, Resid
 
 
 _UNKNOWN = Weights(NO_ROWS, np.zeros(1, dtype=np.int64))
-"""The weights of any node, to the client."""
+"""Weights of any node, for the client."""
 
 
 def _sum_pool(share: Residues, window: tuple[int, int], t: int) -> Residues:

@@ -35,9 +35,9 @@ DEPTHS = (1, 2, 4, 8)
 _AT_ONCE = 1 << 17
 """Transfers of one check, whose streams stay in the cache."""
 ROW_BYTES = 16
-"""In memory, of a transfer."""
+"""Bytes of a transfer in memory."""
 EXTENSION_BYTES = 1 << 23
-"""In memory, of the streams of one check and what becomes of them."""
+"""Bytes of memory for the streams of one check and their results."""
 _HIDDEN = 128
 _CHECK_BYTES = 16 + 32
 

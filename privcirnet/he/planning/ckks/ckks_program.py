@@ -1,4 +1,4 @@
-"""A network with the bootstrapping that it is run with, and the rehearsal that tells what it takes."""
+"""A network with its bootstrapping, and the rehearsal that measures its needs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

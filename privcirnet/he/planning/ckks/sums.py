@@ -251,7 +251,7 @@ class _Value:
 
     @property
     def bare(self) -> bool:
-        """Whether the value is a square, or the image."""
+        """True if the value is a square, or the image."""
         return len(self.terms) == 1 and self.terms[0].layer is None and not self.logits
 
 

@@ -35,7 +35,7 @@ SHORT = 128
 how often a loop runs, short ones cost no more than long ones (at 16 words a tenth)."""
 
 MAX_PRIME_BITS = 61
-"""Values stay under 8 p."""
+"""Most bits of a prime: values stay under 8 p."""
 
 
 class Tables(NamedTuple):

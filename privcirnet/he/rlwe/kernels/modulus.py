@@ -1,4 +1,4 @@
-"""Everything that the kernels need to know of one ciphertext modulus, and what is done to whole ciphertexts with it."""
+"""Tables of one ciphertext modulus for the kernels, and operations on whole ciphertexts with them."""
 
 from functools import lru_cache
 from typing import NamedTuple

@@ -19,7 +19,7 @@ from privcirnet.he.schemes.ckks.context import Context
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
 
 ANSWER_BITS = 8
-"""Six deviations of what flooding adds to a slot are at most 2^-8."""
+"""Bits of a slot that flooding leaves: six deviations of its noise are at most 2^-8."""
 
 
 def flood_bits(parameters: CkksParameters) -> int:
