@@ -84,7 +84,7 @@ def slot_sources(element: int, n: int) -> modular.Integers:
     """Return where each slot comes from after an automorphism, shape (n,).
 
     Args:
-        element: its Galois element.
+        element: Galois element of the automorphism.
         n: ring degree, a power of two.
 
     >>> slot_sources(3, 8).tolist(), slot_sources(15, 8).tolist()

@@ -61,7 +61,7 @@ class Evaluator(Protocol):
         """Return a ciphertext after an automorphism. Counted as "rotate".
 
         Args:
-            element: its Galois element.
+            element: Galois element of the automorphism.
 
         Raises:
             RuleError: there is no key for it.

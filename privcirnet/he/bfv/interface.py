@@ -1,4 +1,4 @@
-"""The small interface between the protocol and whatever computes on ciphertexts.
+"""The small interface between the protocol and the engines that compute on ciphertexts.
 
 There are two roles, because two parties hold different things: a :class:`ClientEngine` has the secret key, a
 :class:`ServerEngine` has none and sees only bytes that the client made. Slots are numpy ``uint64`` residues mod t of
@@ -45,7 +45,7 @@ class ClientEngine(Protocol):
         ...
 
     def encrypt_all(self, slots: Residues, sent: Sequence[Integers] | None = None) -> list[bytes]:
-        """Return what :meth:`encrypt` makes of each of several plaintexts.
+        """Return the messages of several plaintexts, each as of :meth:`encrypt`.
 
         Args:
             slots: residues, shape (ciphertexts, n).
@@ -68,7 +68,7 @@ class ClientEngine(Protocol):
         ...
 
     def decrypt_all(self, messages: Sequence[bytes], sent: Sequence[Integers] | None = None) -> Residues:
-        """Return what :meth:`decrypt` makes of each of several replies: slots, shape (replies, n).
+        """Return the slots of several replies, each as of :meth:`decrypt`, shape (replies, n).
 
         Args:
             messages: the replies, at least one.
@@ -144,7 +144,7 @@ class ServerEngine(Protocol):
 
         Args:
             inputs: the ciphertexts x of the circuit, one for each number that it rotates.
-            keys: the client's, with all column steps of the circuit.
+            keys: keys of the client, with all column steps of the circuit.
 
         Returns:
             a ciphertext for each output of the circuit.

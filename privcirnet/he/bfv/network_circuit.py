@@ -26,7 +26,7 @@ class Rotate:
     """A value after an automorphism: with both rows turned left, or exchanged.
 
     Attributes:
-        element: its Galois element (:mod:`rlwe.key_names`).
+        element: Galois element of the automorphism (:mod:`rlwe.key_names`).
     """
 
     source: int

@@ -24,7 +24,7 @@ from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.system.private_folder import private_folder
 
 Encode = Callable[[Residues, Integers], None]
-"""Write the weights of these numbers to an array (count, L, n)."""
+"""A function that writes the weights of these numbers to an array (count, L, n)."""
 
 _AT_ONCE = 256
 """Weights that are encoded together for a file."""

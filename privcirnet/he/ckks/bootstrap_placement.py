@@ -17,7 +17,7 @@ _PHASES, _CLASSIFIER = 2, 2
 
 @dataclass(frozen=True)
 class Placement:
-    """Levels of the image and of what is bootstrapped.
+    """Levels of the image and of the bootstrapped values.
 
     Attributes:
         bootstrapped: level of each sum that is bootstrapped, after it.

@@ -14,7 +14,7 @@ from privcirnet.he.ckks.stopwatch import NotifiesLayers, unheard
 
 
 class Cleartext(NotifiesLayers):
-    """See :class:`ckks.machine.CkksEvaluator`; values are slots, shape (n / 2,).
+    """A :class:`ckks.evaluator.CkksEvaluator` in clear; values are slots, shape (n / 2,).
 
     Args:
         begins: called with the name of each layer that begins.

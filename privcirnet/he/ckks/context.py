@@ -118,7 +118,7 @@ class Context:
         return self.chain.ring
 
     def modulus(self, level: int) -> WireFormat:
-        """Return what decides the bytes of a polynomial of a level."""
+        """Return the format of a polynomial of a level."""
         return self.parameters.rlwe.modulus(level + 1)
 
     def element(self, step: int) -> int:

@@ -1,9 +1,9 @@
-"""Machines that run a circuit: a circuit is a function of a machine and values, so that the same lines run three times.
+"""Machines that run a circuit, a function of a machine and values, so that the same lines run three times.
 
 * :class:`ckks.cleartext.Cleartext`: on bare slots, with counters: what the result should be;
 * :class:`ckks.simulator.Simulator`: on levels, scales, bounds and errors: whether it can be, before anyone
   encrypts;
-* :class:`Encrypted`: on ciphertexts.
+* :class:`EncryptedEvaluator`: on ciphertexts.
 
 A circuit says ``machine.layer = "conv1"`` where a layer begins; the simulator names it in what it refuses.
 """
@@ -66,7 +66,7 @@ class CkksEvaluator(Protocol[V]):
         """Return the sum of numbers times values, at the lowest of their levels; takes a level, once.
 
         Args:
-            values: at least one.
+            values: values, at least one.
             factors: real factor of each.
         """
         ...
@@ -144,7 +144,7 @@ class CkksEvaluator(Protocol[V]):
 
 
 def mapped(machine: CkksEvaluator[V], value: V, maps: Sequence[LinearMap]) -> V:
-    """Return what several linear maps make of a value, one after the other; each takes a level.
+    """Return a value after several linear maps, one after the other; each takes a level.
 
     Args:
         maps: the first is applied first.
@@ -155,7 +155,7 @@ def mapped(machine: CkksEvaluator[V], value: V, maps: Sequence[LinearMap]) -> V:
 
 
 class EncryptedEvaluator(NotifiesLayers):
-    """Ciphertexts of one client.
+    """An evaluator on the ciphertexts of one client.
 
     Args:
         begins: called with the name of each layer that begins.

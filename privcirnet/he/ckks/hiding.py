@@ -19,7 +19,7 @@ from privcirnet.he.rlwe.ciphertext import Ciphertext
 from privcirnet.he.rlwe.kernels import rows, secret_key
 
 ANSWER_BITS = 8
-"""Six deviations of what flooding adds to a slot are at most 2^-8."""
+"""Bits of a slot that flooding leaves: six deviations of its noise are at most 2^-8."""
 
 
 def flood_bits(parameters: CkksParameters) -> int:

@@ -1,4 +1,4 @@
-"""Linear maps of ciphertexts with double hoisting: :mod:`ckks.linear_map` says what, this module does it.
+"""Linear maps of ciphertexts with double hoisting: :mod:`ckks.linear_map` plans them.
 
 Memory: extended sums for every giant step, (L' + k) rows of 2 n words each, and rows of the baby steps, one prime at a
 time. Plaintexts whose slots repeat are kept transformed, n / 16 words for each row (:mod:`ckks.diagonals`):

@@ -1,4 +1,4 @@
-"""Slot encoding of real maps: which value of a layer is in which slot of which ciphertext.
+"""Slot encoding of real maps: the ciphertext and the slot of each value of a layer.
 
 Channel after channel, each map row by row. A ciphertext has n / 2 slots with one real number in each, so that one
 EvalMod refreshes it and a square needs no parts. Layers with fewer values are repeated until all slots are full: then

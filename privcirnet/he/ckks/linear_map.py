@@ -91,7 +91,7 @@ class LinearMap:
         return len(self.diagonals)
 
     def factor(self, giant: int, baby: int) -> Slots:
-        """Return what a rotation by a baby step is multiplied by before the giant step: rot_-g(diag_(g + b)).
+        """Return the factor of a rotation by a baby step before the giant step: rot_-g(diag_(g + b)).
 
         Args:
             giant: g.

@@ -1,4 +1,4 @@
-"""A network with the bootstrapping that it is run with, and the rehearsal that tells what it takes."""
+"""A network with its bootstrapping, and the rehearsal that measures its needs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from privcirnet.he.program.program import Network
 
 @dataclass(frozen=True, eq=False)
 class Rehearsed:
-    """A circuit that the simulator has run: it can run, and this is what it takes.
+    """A circuit that the simulator has run, so that it can run, with its keys, counts and errors.
 
     Attributes:
         reply: estimate of the logits that are sent back, divided by ``network.answer``.

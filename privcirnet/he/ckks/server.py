@@ -1,4 +1,4 @@
-"""The server: what it computes on ciphertexts with the client's keys.
+"""The server: operations on ciphertexts with the client's keys.
 
 A rotation by g of (c0, c1) is g((c0, 0) + a / P), where a switches c1 from s to g^-1(s): digits belong to a ciphertext,
 not to a rotation, and are made once for all of its rotations (hoisting, Halevi and Shoup, 2018).
@@ -26,7 +26,7 @@ from privcirnet.he.system.threads import each
 
 
 class CkksServer:
-    """Evaluation; ``counts`` adds up the operations by name."""
+    """The server's evaluation of ciphertexts; ``counts`` adds up the operations by name."""
 
     def __init__(self, parameters: CkksParameters, counts: Counter[str] | None = None) -> None:
         self.context, self.counts = Context(parameters), Counter[str]() if counts is None else counts

@@ -46,7 +46,7 @@ class Stopwatch:
         """Begin a layer; the one before it ends.
 
         Args:
-            layer: its name; "" for none.
+            layer: name of the layer; "" for none.
         """
         now = time.perf_counter()
         if self._layer:

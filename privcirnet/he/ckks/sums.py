@@ -251,12 +251,12 @@ class _Value:
 
     @property
     def bare(self) -> bool:
-        """Whether the value is a square, or the image."""
+        """True if the value is a square, or the image."""
         return len(self.terms) == 1 and self.terms[0].layer is None and not self.logits
 
 
 class _Walk(Domain[_Value]):
-    """All values are real: integers count in units of their steps."""
+    """A domain of real values: integers count in units of their steps."""
 
     name, remedy = "a network in CKKS", "infer it with the interactive protocol"
 

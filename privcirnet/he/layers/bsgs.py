@@ -156,7 +156,7 @@ class BsgsPlan:
 
     @cached_property
     def corner(self) -> Booleans:
-        """Whether the diagonals between the last input and the last output meet a block, shape (giants, babies).
+        """Flags, shape (giants, babies): whether the diagonals between the last input and the last output meet a block.
 
         All others do: a full ciphertext on either side has a block in every lane.
         """

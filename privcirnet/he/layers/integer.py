@@ -1,4 +1,4 @@
-"""Exact arithmetic on integer maps and weights in clear: what the interpreter and the oracles compute with."""
+"""Exact arithmetic on integer maps and weights in clear, for the interpreter and the oracles."""
 
 import numpy as np
 import numpy.typing as npt
@@ -80,7 +80,7 @@ def tokens(x: np.ndarray) -> np.ndarray:
 
 
 def windows(shape: LinearShape, x: np.ndarray) -> np.ndarray:
-    """Return what the outputs of each place of a layer see, (C R R, H' W'), of x's dtype.
+    """Return the windows of the outputs of each place of a layer, (C R R, H' W'), of x's dtype.
 
     Python integers stay what they are, where np.pad would add NumPy's.
     """

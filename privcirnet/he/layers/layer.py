@@ -22,7 +22,7 @@ from privcirnet.he.ring.modular import Integers, Residues
 
 
 class Layer(Protocol):
-    """An encrypted linear layer: what both parties know of it.
+    """An encrypted linear layer, as both parties know it.
 
     An exchange: the client sends ``encode_input`` of its share, encrypted. The server adds its own share in the same
     encoding, calls ``evaluate`` with weights from ``encode_spectrum``, adds uniform slots and sends the results. The
@@ -128,7 +128,7 @@ class Layer(Protocol):
         ...
 
     def spectrum(self, rows: Integers, t: int) -> Residues:
-        """Return what the server stores of the weights: each distinct value of the plaintexts, once.
+        """Return the weights that the server stores: each distinct value of the plaintexts, once.
 
         Args:
             rows: integer weights, the first row of each circulant block row, shape (K/b, C/groups, R, R).

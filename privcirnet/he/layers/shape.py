@@ -163,7 +163,7 @@ class Axis:
 
     @cached_property
     def transformed(self) -> bool:
-        """Whether a tap reaches beyond its own position, so that the axis needs a transform."""
+        """True if a tap reaches beyond its own position, so that the axis needs a transform."""
         return any(offset for taps in self.taps.values() for _, offset in taps)
 
     def stored(self, phase: int) -> int:

@@ -17,7 +17,7 @@ MAX_PIECES = 1 << 12
 
 
 def spectral_excess(layout: SpectralLayout, pieces: Sequence[Piece]) -> str:
-    """Return what is too much about a spectral layer's tiles and pieces, "" if nothing.
+    """Return the excess of a spectral layer's tiles and pieces, "" if there is none.
 
     Args:
         pieces: pieces that its grid of channel groups and tiles is said to be covered by.

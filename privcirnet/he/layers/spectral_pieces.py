@@ -52,7 +52,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class PieceLayout:
-    """A piece where it belongs.
+    """A piece in its place.
 
     Attributes:
         first_group: its channel groups are [first_group, first_group + gamma).

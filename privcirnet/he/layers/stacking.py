@@ -21,7 +21,7 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring.modular import Integers, Residues
 
 MOST_IMAGES = 8
-"""Images that are prepared at once, at most."""
+"""Most images that are prepared at once."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Stack:
 
     Attributes:
         least: images from which on a stack that is not full costs less than one image after the other.
-        layer: layer of the tall image, see :func:`tall`.
+        layer: layer of the tall image, see :func:`stacked_shape`.
     """
 
     images: int
@@ -41,7 +41,7 @@ class Stack:
 def stacked_shape(shape: LinearShape, images: int) -> LinearShape:
     """Return the dimensions of a layer on several images, one below the other.
 
-    >>> tall(LinearShape(4, 4, 16, 16, kernel=3, padding=1), 3).output_shape
+    >>> stacked_shape(LinearShape(4, 4, 16, 16, kernel=3, padding=1), 3).output_shape
     (16, 14, 4)
     """
     return replace(shape, height=(images - 1) * pitch(shape) + shape.height)

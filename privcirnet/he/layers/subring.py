@@ -18,7 +18,7 @@ from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
 
 _SMALLEST = 4
-"""The order of 3 modulo 2 N is N / 2 from there on."""
+"""Least N, from which on the order of 3 modulo 2 N is N / 2."""
 
 
 def sizes(values: int, n: int) -> list[int]:
@@ -50,7 +50,7 @@ def spread(values: Residues, n: int, fill: Residues | None = None) -> Residues:
 
 
 def collect(slots: Residues, values: int, t: int) -> Residues:
-    """Return those values again from slots of which only the part in the subring has a meaning: residues, (v,).
+    """Return the values again from slots of which only the part in the subring has a meaning: residues, (v,).
 
     Args:
         slots: residues, (ciphertexts, n).

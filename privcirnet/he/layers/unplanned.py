@@ -1,7 +1,7 @@
 """Encrypted layers before they are planned: all that bounds on values depend on.
 
-Lowering leaves such layers in its nodes. :mod:`planning.fit` puts planned ones in their places when it has chosen the
-parameters, so no finished program has any.
+Lowering leaves such layers in its nodes. :mod:`planning.plan_program` puts planned ones in their places when it has
+chosen the parameters, so no finished program has any.
 """
 
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ class UnplannedLayer:
 
 
 def unplanned(shape: LinearShape, block_size: int) -> Layer:
-    """Return what stands in a linear node until its layer is planned."""
+    """Return the placeholder in a linear node until its layer is planned."""
     return cast(Layer, UnplannedLayer(shape, block_size))
 
 
 def unplanned_factor(shape: LinearShape) -> SpectralLayer:
-    """Return what stands in a product of two values until its layers are planned, which are spectral with b = 1."""
+    """Return the placeholder in a product of two values until its layers are planned, which are spectral with b = 1."""
     return cast(SpectralLayer, UnplannedLayer(shape, 1))

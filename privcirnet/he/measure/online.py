@@ -1,4 +1,4 @@
-"""Measure what layers in clear take: the times of a few, and the operations' that explain them best."""
+"""Seconds of layers in clear: the times of a few, and the operations' that explain them best."""
 
 from collections.abc import Callable, Mapping
 
@@ -23,9 +23,9 @@ LAYERS: dict[str, tuple[LinearShape, int]] = {
     "clear, channel by channel": (LinearShape(16, 16, 192, 192, 3, 1, 1, 192), 1),
     "clear, few channels by themselves": (LinearShape(16, 16, 32, 32, 3, 1, 1, 32), 1),
 }
-"""Layers like those of networks, with their block sizes, that differ in what they do most of."""
+"""Layers like those of networks, with their block sizes, that differ in their main operation."""
 _LARGEST = 127
-"""Weights are 8-bit."""
+"""Largest absolute weight, of 8 bits."""
 
 
 def clear_calls(t: int) -> dict[str, Callable[[], object]]:

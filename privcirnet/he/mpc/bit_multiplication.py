@@ -33,7 +33,7 @@ def helped(number: Residues, first: Residues, flip: Residues, m: int) -> Residue
 
     Args:
         number: number that it offered.
-        first: its key.
+        first: first key of the helper.
         flip: the chooser's message, a plane.
     """
     return pick(flip, minus(zeros(number), first, m), (number + first) % np.uint64(m))
@@ -50,7 +50,7 @@ def taken(key: Residues, choice: Residues, message: Residues, m: int) -> Residue
     Args:
         key: mod m, of the choice of the transfer.
         choice: a plane.
-        message: the helper's.
+        message: message of the helper.
     """
     return (key + bits(choice) * message) % np.uint64(m)
 

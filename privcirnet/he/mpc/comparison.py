@@ -1,9 +1,9 @@
 """Comparison of two numbers of which each party knows one, the client's ahead of the image, the server's online.
 
 A bit is *split* if one party holds m, which it learns online, and the other knows l, fixed ahead, and the bit is m + l.
-Digits are compared by tables (:class:`Digit`), whose results are merged, sides alternating (:class:`Merge`): each level
-is one message. Values are planes, 64 to a word; sums of bits are XOR. Every string that is sent is hidden by a key of
-an oblivious transfer or by a fresh bit, and each hides once.
+Digits are compared by tables (:class:`DigitComparison`), whose results are merged, sides alternating
+(:class:`ComparisonMerge`): each level is one message. Values are planes, 64 to a word; sums of bits are XOR. Every
+string that is sent is hidden by a key of an oblivious transfer or by a fresh bit, and each hides once.
 """
 
 from collections.abc import Iterable, Sequence
@@ -128,13 +128,13 @@ class DigitComparison:
         Args:
             digit: planes, (bits, words).
             shift: its choices ahead, alike.
-            fresh: random, (outputs, words): shares of the results that it knows ahead.
+            fresh: random planes, (outputs, words): shares of the results that it knows ahead.
         """
         index = digit ^ shift
         return np.concatenate([index, _pick(table, index) ^ fresh])
 
     def answer(self, table: Residues, message: Residues) -> Residues:
-        """Return what the client holds of the results, (outputs, words)."""
+        """Return the client's shares of the results, (outputs, words)."""
         return _pick(table, message[: self.bits]) ^ message[self.bits :]
 
 
@@ -154,7 +154,7 @@ def _pick(table: Residues, index: Residues) -> Residues:
 
 @dataclass(frozen=True)
 class ComparisonMerge:
-    """Results of neighbouring digits to those of all of them: greater, and perhaps equal.
+    """A merge of neighbouring digits' results into those of all of them: greater, and perhaps equal.
 
     Inputs are numbered: greater of each digit, then equal of each. Greater is a sum of products of inputs; the masks of
     what the chooser holds and what the helper knows ahead are multiplied ahead.
@@ -260,8 +260,8 @@ class ComparisonMerge:
         Args:
             inputs: shares of the inputs.
             choices: choices of its transfers.
-            products: its shares ahead.
-            fresh: random, (outputs, words): shares of the results that it knows ahead.
+            products: shares of the products that it has ahead.
+            fresh: random planes, (outputs, words): shares of the results that it knows ahead.
         """
         masks = self._masks(choices)
         public = {i: inputs[i] ^ masks[i] for i in self.inputs}
@@ -270,7 +270,7 @@ class ComparisonMerge:
         )
 
     def help(self, ahead: dict[int, Residues], products: Residues, message: Residues) -> Residues:
-        """Return what the helper holds of the results, (outputs, words); ``message``: the chooser's."""
+        """Return the helper's shares of the results, (outputs, words); ``message``: the chooser's."""
         public = dict(zip(self.inputs, message, strict=False))
         return self._share(public, ahead, products, ahead, False) ^ message[len(self.inputs) :]
 

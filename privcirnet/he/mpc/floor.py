@@ -38,7 +38,7 @@ _CUT = 11
 
 @dataclass(frozen=True)
 class ExactFloor:
-    """The public shape of the computation of some values.
+    """The public shape of an exact floor of some values.
 
     Attributes:
         t: modulus of the shares, odd, 1 mod 2^(f + 1), under 2^61.
@@ -65,17 +65,17 @@ class ExactFloor:
 
     @property
     def relu(self) -> bool:
-        """Whether negative values become zero."""
+        """True if negative values become zero."""
         return not self.bound
 
     @property
     def clips(self) -> bool:
-        """Whether large values become the most."""
+        """True if large values become the most."""
         return self.most > 0
 
     @property
     def unrounded(self) -> bool:
-        """Whether values between stay as they are."""
+        """True if values between stay as they are."""
         return self.relu and not self.f and self.m == self.t
 
     @property

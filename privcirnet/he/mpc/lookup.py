@@ -44,7 +44,7 @@ class Place(DigitComparison):
 
 @dataclass(frozen=True)
 class Lookup:
-    """The public shape of the computation of some values.
+    """The public shape of a look-up of some values.
 
     Attributes:
         t: modulus of the results' shares, odd, under 2^61.

@@ -21,7 +21,7 @@ from privcirnet.he.planning.profile import NetworkLink, Profile
 from privcirnet.he.program.operation import Operation
 
 OT_SECONDS = 1e-7
-"""Seconds of an oblivious transfer and of what is done with it, by both parties (benchmarks/exact_steps.py)."""
+"""Seconds of an oblivious transfer and of its use, by both parties (benchmarks/exact_steps.py)."""
 
 
 @dataclass(frozen=True)

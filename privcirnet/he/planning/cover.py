@@ -1,4 +1,4 @@
-"""Ways to cover a layer's grid of channel groups and tiles with pieces, and what each takes.
+"""Ways to cover a layer's grid of channel groups and tiles with pieces, and their seconds.
 
 A piece's plan depends on its lanes and block counts only, so the best plan is found once for each number of lanes, and
 the pieces by recursion on what is left of the grid: as many of one kind as fit, then the best for the rest. Layouts
@@ -94,12 +94,12 @@ _NOTHING = Cover((0.0, 0.0, 0.0, 0.0), ())
 
 
 def grid_of(layout: SpectralLayout) -> CoverGrid:
-    """Return what covers depend on of a layout."""
+    """Return the grid of a layout, which covers depend on."""
     return CoverGrid(layout.shape.groups, layout.tiles, layout.cell, layout.blocks_in, layout.blocks_out)
 
 
 def lane_contents(grid: CoverGrid, ring_degree: int) -> Iterator[Contents]:
-    """Yield what a lane can hold at most, for every number of lanes.
+    """Yield the most contents of a lane, for every number of lanes.
 
     Either all tiles of some groups, or some tiles of one group or of all.
     """

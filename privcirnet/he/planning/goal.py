@@ -15,7 +15,7 @@ SUMS = ("any", "encrypted", "shares")
 
 @dataclass(frozen=True)
 class Objective:
-    """The objective that a plan should be cheap under.
+    """The objective of a plan.
 
     Attributes:
         profile: seconds of operations at one (n, q).

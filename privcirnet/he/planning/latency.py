@@ -1,4 +1,4 @@
-"""A predicted latency with its unit: a machine's seconds, or what a counted profile counts.
+"""A predicted latency with its unit: a machine's seconds, or the counts of a counted profile.
 
 Under a counted profile a latency is HE-Rot + 0.135 HE-Pmult, the papers' units, which are no time.
 """

@@ -67,4 +67,4 @@ def plan_as_counted(name: str, shape: LinearShape, block_size: int, goal: Object
 
 
 LAYOUTS = {"paper": plan_as_counted, "best": plan_named}
-"""Name of a layout -> what plans a layer in it, by name of an encoding."""
+"""Planners of layers by the name of a layout, then by that of an encoding."""

@@ -98,7 +98,7 @@ class Verdict:
 
     @property
     def fits(self) -> bool:
-        """Whether the program runs with this set."""
+        """True if the program runs with this set."""
         return self.error is None
 
 

@@ -19,7 +19,7 @@ _LIMBS = 2
 """Digits of a residue, for weights of 8 bits and t of up to 60 bits."""
 
 MESSAGE_BYTE = 1.4e-8
-"""Seconds of what both parties do for a byte that they send with the image (benchmarks/exact_steps.py)."""
+"""Seconds of both parties' work for a byte that they send with the image (benchmarks/exact_steps.py)."""
 
 
 class ClearWork(NamedTuple):

@@ -144,7 +144,7 @@ planned_layer = lru_cache(maxsize=4096)(cheapest_layer)
 
 @dataclass(frozen=True)
 class Planned(Planner):
-    """See :class:`program.operation.Planner`: the fastest layers under a profile."""
+    """A :class:`program.operation.Planner` of the fastest layers under a profile."""
 
     profile: Profile
     link: NetworkLink

@@ -1,4 +1,4 @@
-"""The planner: enumerate what a layer could do under encryption, take the cheapest under a profile and a link.
+"""The planner: the cheapest of a layer's plans under encryption, under a profile and a link.
 
 Choices: tiles of the map, lanes of a ciphertext (and with them how many tiles or channel groups share a lane), how the
 grid of channel groups and tiles is split into pieces, and for each piece copies of the input, baby and giant steps, and
@@ -63,7 +63,7 @@ def cheapest_layer(
     """Return the layer whose plan has the least predicted time; no dearer candidate is written out.
 
     Args:
-        lengths: see :class:`Goal`.
+        lengths: see :class:`Objective`.
 
     Raises:
         RuleError: No plan is within the limits of a program.
@@ -131,7 +131,7 @@ def _written(layout: SpectralLayout, cover: Cover, goal: Objective) -> SpectralL
 
 
 def counted_goal(ring_degree: int) -> Objective:
-    """Return what the papers count: HE-Rot + 0.135 HE-Pmult, sums under encryption."""
+    """Return the papers' count: HE-Rot + 0.135 HE-Pmult, sums under encryption."""
     return Objective(replace(COUNTED, ring_degree=ring_degree), LINKS["local"], "encrypted")
 
 

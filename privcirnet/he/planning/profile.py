@@ -47,7 +47,7 @@ class NetworkLink:
 
     @property
     def counts(self) -> bool:
-        """Whether bytes cost time."""
+        """True if bytes cost time."""
         return math.isfinite(self.bandwidth)
 
 
@@ -97,7 +97,7 @@ class Profile:
 
     @property
     def counted(self) -> bool:
-        """Whether its times are the papers' units, which are no seconds."""
+        """True if its times are the papers' units, which are no seconds."""
         return self.name.partition(",")[0] == _COUNTED
 
     def to_dict(self) -> dict[str, object]:

@@ -69,9 +69,9 @@ def requirements(
     sizes: bounds.Magnitudes,
     failure_bits: float,
 ) -> Requirements:
-    """Return what a program requires of t, from the bounds and sizes of its values."""
+    """Return the requirements of a program on t, from the bounds and sizes of its values."""
     nodes = tuple(nodes)
-    node, largest = max(((n, bounds.largest(i)) for n, i in intervals.items()), key=lambda found: found[1])
+    node, largest = max(((n, bounds.largest(i)) for n, i in intervals.items()), key=lambda pair: pair[1])
     steps = exact_steps(nodes)
     exact = max((step.least_modulus for step in steps), default=0), max((2 << step.bits for step in steps), default=1)
     return Requirements(node, largest, truncation.wrapping_masks(nodes, sizes), failure_bits, *exact)

@@ -30,7 +30,7 @@ _LOOKED_AT = 64
 
 
 _WORTH = 0.9
-"""A stack that takes more than this part of the seconds is not worth its weights."""
+"""Part of the seconds from which on a stack is not worth its weights."""
 
 
 def sizes(limit: int) -> list[int]:

@@ -1,7 +1,7 @@
 """Composite operations: the primitives that one applies, as nodes of a program.
 
 With the interactive protocol each primitive that takes messages is a node of its own. So an operation whose ``apply``
-uses primitives that the protocol has, x^2 + a x for one, needs no exchange: :func:`expanded` replaces it before
+uses primitives that the protocol has, x^2 + a x for one, needs no exchange: :func:`decompose_all` replaces it before
 parameters are chosen, and neither party ever meets it. Bounds that it has of its own are kept
 (:class:`local.AssertRange`): those of a maximum are its inputs', of which the sums that it comes to know nothing.
 """

@@ -25,7 +25,7 @@ class ExactStep(Operation):
     Attributes:
         bits: number of bits that go.
         bound: bound of |x| and of the rounding's addend; 0: not known yet.
-        title: its name in tables.
+        title: name in tables.
         online_bytes: bytes of a value, message by message, about.
         ahead: transfers of a value, and bytes beside those of silent ones, for t of 25 bits, about.
     """
@@ -42,7 +42,7 @@ class ExactStep(Operation):
 
     @property
     def rectifies(self) -> bool:
-        """Whether negative values become zero."""
+        """True if negative values become zero."""
         return False
 
     @property

@@ -26,11 +26,11 @@ class PixelRange(NamedTuple):
 
 
 class Known(ABC):
-    """Public description of a program: no weight.
+    """The public description of a program, without weights.
 
     Attributes:
         mode: protocol of images: "interactive" or "ckks".
-        scheme: its name.
+        scheme: name of the scheme.
         prepares: whether images take two phases: the first one comes before them.
         warms_up: whether an image is run before the first one, which loads the kernels.
     """
@@ -67,7 +67,7 @@ class Known(ABC):
 
     @property
     def class_alone(self) -> bool:
-        """Whether a client learns no more than the class."""
+        """True if a client learns no more than the class."""
         return False
 
     def requests(self, images: Sequence[Values] | Values) -> Iterator[tuple[Values, int, int]]:

@@ -10,7 +10,7 @@ from privcirnet.he.program.limits import MAX_PIXEL
 from privcirnet.he.program.operation import Domain, Node, Operation, Shape, V, Weights, require_weights, spread
 
 MAX_SHIFT = 60
-"""Bits of a truncation or of a factor are fewer."""
+"""Limit that the bits of a truncation or of a factor are under."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,11 @@ class MulConstant(Operation):
 
 @dataclass(frozen=True)
 class AssertRange(Operation):
-    """x itself: how a composite operation was bounded, where its pieces alone say less.
+    """x itself, with the bounds of a composite operation, where its pieces alone say less.
 
     Attributes:
-        low: its least value.
-        high: its largest value.
+        low: least value.
+        high: largest value.
     """
 
     kind: ClassVar[str] = "within"

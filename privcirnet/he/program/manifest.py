@@ -27,10 +27,10 @@ from privcirnet.he.program.operation import KINDS, Node, Operation
 from privcirnet.he.program.program import TRANSFERS, Program
 from privcirnet.he.program.validate import REMEDY, check, check_nodes
 
-_ENCODINGS: dict[str, Any] = {each.encoding: each for each in (SpectralLayer, UnplannedLayer)}
+_ENCODINGS: dict[str, Any] = {layer.encoding: layer for layer in (SpectralLayer, UnplannedLayer)}
 _COUNTS = {2: "two", 3: "three"}
 _REGISTERED = operations.__all__
-"""Importing them registers them."""
+"""Operations in manifests: their import registers them."""
 
 
 def to_dict(program: Program) -> dict[str, Any]:
@@ -214,4 +214,4 @@ _CHECKS: dict[Any, Callable[[Any], Any]] = {
     Layer: _layer_from_dict,
     SpectralLayer: _spectral_from_dict,
 }
-"""Type of a field -> what checks its value."""
+"""Checks of a field's value, by its type."""

@@ -1,4 +1,4 @@
-"""Maxima, where they are and distances from them: interactively, exact ReLUs with sums and moves."""
+"""Maxima, their places and distances from them: interactively, exact ReLUs with sums and moves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Functions that are no polynomials, and what their tables hold (:mod:`program.table`).
+"""Functions that are no polynomials, and the contents of their tables (:mod:`program.table`).
 
 All functions here fall to one lowest point and rise from there, or only fall: an interval's image follows from three
 points.
@@ -147,7 +147,7 @@ def apply(name: str, values: Values, log_step: int, log_step_out: int) -> Values
 
 
 def real_values(name: str, values: Values, log_step: int, log_step_out: int) -> Reals:
-    """Return what :func:`apply` rounds; ``values``: in one row."""
+    """Return the real results that :func:`apply` rounds; ``values``: in one row."""
     return _known(name).of(values.astype(np.float64) * 2.0**log_step) * 2.0**-log_step_out
 
 

@@ -96,11 +96,11 @@ class Operation:
     """A step of a program. Whoever adds one overrides what differs from these defaults.
 
     Attributes:
-        kind: its name in manifests and messages.
+        kind: name in manifests and messages.
         local: each party applies it to its share, without a message. Others have a line in
             :data:`protocol.rounds.exchanges.EXCHANGES`.
-        masks: its result is shared anew, with a mask that a truncation can rest on.
-        needs_share: it cannot be applied to a value that the client knows alone, of which the server has no share.
+        masks: whether its result is shared anew, with a mask that a truncation can rest on.
+        needs_share: whether a value that the client knows alone, without a share of the server, is refused.
         composite: interactively it is run as the operations that its :meth:`pieces` come to.
     """
 
@@ -124,7 +124,7 @@ class Operation:
         """Return its result.
 
         Args:
-            weights: the node's; None where :meth:`tensors` names none.
+            weights: weights of the node; None where :meth:`tensors` names none.
         """
         raise NotImplementedError
 
@@ -132,7 +132,7 @@ class Operation:
         """Return the result of a composite one, from operations; where it has bounds of its own, not as it is applied.
 
         Args:
-            weights: the node's.
+            weights: weights of the node.
         """
         return self.apply(on, arguments, weights)
 
@@ -141,7 +141,7 @@ class Operation:
         return shapes[0]
 
     def problem(self, node: "Node", sources: Sequence["Node"]) -> str:
-        """Return what is wrong with its numbers or with the values that it is given, "" if nothing."""
+        """Return the problem of its numbers or of the values that it is given, "" if there is none."""
         return ""
 
     def tensors(self, shape: Shape) -> Mapping[str, tuple[int, ...]]:
@@ -149,7 +149,7 @@ class Operation:
         return {}
 
     def cost(self, prices: CostModel[C_co], shape: Shape) -> C_co:
-        """Return what it costs; ``shape``: of its result."""
+        """Return its cost; ``shape``: shape of its result."""
         if not self.local:
             raise NotImplementedError(f"what {self.kind} costs")
         return prices.local()
@@ -289,7 +289,7 @@ class Domain(Generic[V]):
 
 
 class BoundedFunction(Protocol):
-    """An operation whose bounds are known from those of what it takes: a function of single integers, or a maximum."""
+    """An operation whose bounds are known from those of its argument: a function of single integers, or a maximum."""
 
     def values(self, x: np.ndarray) -> np.ndarray:
         """Return its values."""

@@ -122,7 +122,7 @@ class Program(Known):
         return self.output if self.answer == "logits" else next(before)
 
     def answered(self, values: Values) -> Values:
-        """Return what a client makes of the output's values: of a class, 1 in its place and 0 in all others."""
+        """Return the client's logits from the output's values: for a class, 1 in its place and 0 in all others."""
         if self.answer != "top1":
             return values
         return (

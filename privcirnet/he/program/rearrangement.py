@@ -1,8 +1,8 @@
 """Values in new places, none of them computed: each party rearranges its share alone, exactly as in clear.
 
 Tokens are the places of a value (C, T, 1). Channels are split into groups where several heads lie side by side.
-:class:`Gather` is every other rearrangement whose places follow from strides: windows, shuffled channels, patches, one
-value at many places. :class:`Sampled` is a side of a window that may reach over the edges.
+:class:`AsStrided` is every other rearrangement whose places follow from strides: windows, shuffled channels, patches,
+one value at many places. :class:`Sampled` is a side of a window that may reach over the edges.
 """
 
 from collections.abc import Mapping, Sequence
@@ -213,7 +213,7 @@ MAX_AXES = 8
 
 
 def grid(offset: int, sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    """Return the places of a :class:`Gather` in the flat value, int64, in the order of the result.
+    """Return the places of a :class:`AsStrided` in the flat value, int64, in the order of the result.
 
     >>> grid(1, (2, 3), (10, 1)).tolist()
     [1, 2, 3, 11, 12, 13]

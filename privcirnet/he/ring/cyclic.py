@@ -1,4 +1,4 @@
-"""Cyclic transforms modulo t, in clear, of any length N that divides t - 1: what spectral layers are made of.
+"""Cyclic transforms modulo t, in clear, of any length N that divides t - 1: the base of spectral layers.
 
 Maths: y[k] = sum_j x[j] w^(j k) mod t with w of order N, a product with a constant N x N matrix. The lengths of this
 field are short and often odd (a circulant block, a padded image side), so nothing is gained from fast transforms of

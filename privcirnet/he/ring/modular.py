@@ -173,7 +173,7 @@ def is_prime(number: int) -> bool:
     """Return whether a number is prime, without doubt (Miller-Rabin with bases that decide it).
 
     Args:
-        number: under 2^64.
+        number: integer under 2^64.
 
     >>> [n for n in range(30) if is_prime(n)]
     [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]

@@ -1,4 +1,4 @@
-"""Secrets that are done with: their memory is zeroed, as far as Python allows it.
+"""Zeroing of the memory of used secrets, as far as Python allows it.
 
 An array's own memory can be overwritten. Copies that NumPy made on the way to it cannot be found again, and bytes and
 integers of Python cannot be changed: such copies stay until the system hands their memory to something else.

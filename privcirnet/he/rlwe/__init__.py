@@ -1,1 +1,1 @@
-"""Keys, switch keys, the chain of primes and bytes on the wire: what both schemes stand on, without t or a scale."""
+"""Keys, switch keys, the chain of primes and bytes on the wire: the core of both schemes, without t or a scale."""

@@ -118,7 +118,7 @@ class ModulusChain:
         gadget.gadget_product_limb(switched, digits, key, self.ring.moduli, (row, limb, key_row))
 
     def switched(self, digits: Residues, key: Residues) -> Residues:
-        """Return what digits and a key encrypt, divided by P, shape (2, l, n).
+        """Return the ciphertext of digits and a key, divided by P, shape (2, l, n).
 
         Args:
             digits: result of :meth:`digits`.
@@ -149,7 +149,7 @@ class ModulusChain:
         return switched[0]
 
     def extended(self, digits: Residues, key: Residues) -> Residues:
-        """Return P times what digits and a key encrypt, extended, shape (2, l + k, n).
+        """Return P times the ciphertext of digits and a key, extended, shape (2, l + k, n).
 
         Args:
             digits: result of :meth:`digits`.

@@ -19,7 +19,7 @@ class Ciphertext:
     alone.
 
     Attributes:
-        chain: its primes.
+        chain: chain of its primes.
         made: (2, l, n), or extended (2, l + k, n).
         primes: data primes that are left, l.
     """
@@ -35,7 +35,7 @@ class Ciphertext:
 
     @property
     def is_extended(self) -> bool:
-        """Whether a division by P is still to be done."""
+        """True if a division by P is still to be done."""
         return self.made.shape[1] > self.primes
 
     @cached_property
@@ -64,7 +64,7 @@ class Ciphertext:
         """Return it after an automorphism, extended.
 
         Args:
-            element: its Galois element.
+            element: Galois element of the automorphism.
             key: switching key of that name (:mod:`rlwe.switch_keys`), for as many data primes or more.
         """
         return Ciphertext(self.chain, self.chain.rotated(self.made, self.digits, key, element), self.primes)

@@ -42,7 +42,7 @@ def check_held(names: Collection[int], available: Collection[int], where: str = 
 
     Args:
         available: names of the keys that there are.
-        where: they are needed, for the message.
+        where: place where they are needed, for the message.
 
     Raises:
         RuleError: a key is missing.

@@ -1,4 +1,4 @@
-"""Switch keys: what the client makes of its secret key, and how the server reads it.
+"""Switch keys: made by the client from its secret key, and read by the server.
 
 Digit d of a key from s' to s is (-(a s + e) + [under the primes of digit d: P s'], a) under the data primes of what it
 switches, and the special primes, with a from a seed that is sent in its place. A key serves all shorter moduli, too.

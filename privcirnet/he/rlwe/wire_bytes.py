@@ -66,7 +66,7 @@ class WireFormat:
 
 
 def coefficients(message: Message, widths: tuple[int, ...]) -> int:
-    """Return how many coefficients are packed in a message.
+    """Return the number of coefficients that are packed in a message.
 
     Args:
         message: residues in this format.

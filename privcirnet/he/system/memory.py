@@ -8,14 +8,14 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 _GROUPS, _MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-"""Control groups of Linux, and which this process is in."""
+"""Control groups of Linux, and the file that names those of this process."""
 
 
 def peak_bytes(process: int | str = "self") -> int:
     """Return the most memory that a process ever had, in bytes.
 
     Args:
-        process: its number; any but this one's needs a system with /proc.
+        process: number of the process; any but this one's needs a system with /proc.
     """
     status = Path(f"/proc/{process}/status")
     if status.is_file():  # ru_maxrss would also know of the process that this one was started from
@@ -24,7 +24,7 @@ def peak_bytes(process: int | str = "self") -> int:
 
 
 def machine_bytes() -> int:
-    """Return how much memory this process may take, in bytes: the machine's, or the least limit of its control groups.
+    """Return the memory that this process may take, in bytes: the machine's, or the least limit of its control groups.
 
     A container, a job of Slurm and a unit of systemd are such groups, each within the next.
     """

@@ -82,7 +82,7 @@ def ranges(count: int, limit: int) -> list[range]:
 
 
 def count() -> int:
-    """Return how many threads :func:`each` works on."""
+    """Return the number of threads that :func:`each` works on."""
     return _setting.count
 
 
@@ -107,7 +107,7 @@ def using(count: int) -> Generator[None]:
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -134,7 +134,7 @@ def one_thread() -> AbstractContextManager[object]:
 
 
 class _OneThread:
-    """The limit is the whole process's: the first thread to enter sets it, the last one to leave lifts it."""
+    """The limit of the whole process: the first thread to enter sets it, the last one to leave lifts it."""
 
     def __init__(self) -> None:
         self._blas: Any = cast(Any, ThreadpoolController()).select(user_api="blas")

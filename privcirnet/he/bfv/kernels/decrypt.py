@@ -57,7 +57,7 @@ class DecryptionTables(NamedTuple):
 
 
 def decryption_tables(tables: ntt.Tables, plain: plaintexts.Plain, replies: ReplyFormat) -> DecryptionTables:
-    """Return what replies are decrypted with.
+    """Return the tables that replies are decrypted with.
 
     Args:
         tables: tables of the transforms; the primes of replies come first.

@@ -34,7 +34,7 @@ class EncryptionTables(NamedTuple):
 
 
 def encryption_tables(tables: ntt.Tables, plain: plaintexts.Plain, modulus: WireFormat) -> EncryptionTables:
-    """Return what requests are made with.
+    """Return the tables that requests are encrypted with.
 
     Args:
         tables: tables of the transforms; the data primes come first.

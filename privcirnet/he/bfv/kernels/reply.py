@@ -92,7 +92,7 @@ class ReplyTables(NamedTuple):
 
 
 def reply_tables(extended: RnsRing, modulus: plaintexts.Plain, replies: ReplyFormat, flood: int) -> ReplyTables:
-    """Return what replies are made with.
+    """Return the tables that replies are made with.
 
     Args:
         extended: ring of all L + 1 primes.

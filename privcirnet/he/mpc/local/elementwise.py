@@ -40,7 +40,7 @@ def truncate_server(share: Residues, bits: int) -> Residues:
     """Return the server's share of a truncated value: floor(share / 2^bits).
 
     Args:
-        share: the server's, residues of any shape.
+        share: share of the server, residues of any shape.
         bits: f, under 64.
     """
     return passes.elementwise(passes.compiled().truncate_server, (share,), np.uint64(bits))
@@ -50,7 +50,7 @@ def truncate_client(share: Residues, bits: int, t: int) -> Residues:
     """Return the client's share of a truncated value: ceil((share - t) / 2^bits) = -floor((t - share) / 2^bits), mod t.
 
     Args:
-        share: the client's, residues of any shape.
+        share: share of the client, residues of any shape.
         bits: f, under 64.
         t: modulus under 2^61.
     """

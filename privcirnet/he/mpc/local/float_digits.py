@@ -12,7 +12,7 @@ EXACT_BITS = 53
 
 @dataclass(frozen=True)
 class Split:
-    """A residue x, between -t/2 and t/2, is the sum of its digits x_l 2^(width l).
+    """The split of a residue x, between -t/2 and t/2, into digits: x is the sum of x_l 2^(width l).
 
     All digits but the last are at most 2^(width - 1) in absolute value, and the last is by at most one more.
 

@@ -38,7 +38,7 @@ class _Task:
 
 
 class MatrixProducts:
-    """A layer's weights as float64 matrices, and how it is computed with them.
+    """A layer's weights as float64 matrices, and its computation with them.
 
     Args:
         rows: the first row of each circulant block row, shape (K/b, C/groups, R, R).

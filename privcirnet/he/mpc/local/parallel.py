@@ -23,7 +23,7 @@ def compiled() -> ModuleType:
 
 @lru_cache(maxsize=64)
 def modulus(t: int) -> Any:
-    """Return what kernels need to know of a modulus, :class:`ring.kernels.inner_products.Moduli` of it alone.
+    """Return a modulus's constants for kernels, :class:`ring.kernels.inner_products.Moduli` of it alone.
 
     Args:
         t: under 2^61.

@@ -48,7 +48,7 @@ def answer(  # noqa: PLR0913, PLR0917
         d_left: the server's share less its offline share, of the shape of ``left``.
         d_right: the server's share less its offline share, of the shape of ``right``.
         t: prime under 2^61.
-        terms: the client's, of the result's shape.
+        terms: terms of the client, of the result's shape.
     """
     return product(_both(left, d_left, groups), _both(d_right, right, groups), groups, t, terms)
 
@@ -61,7 +61,7 @@ def finish(left: Residues, right: Residues, e: Residues, groups: int, t: int, te
         right: the server's share, shape (g k, B, 1).
         e: the client's answer, of the result's shape.
         t: prime under 2^61.
-        terms: the server's, of the result's shape.
+        terms: terms of the server, of the result's shape.
     """
     return product(left, right, groups, t, elementwise.add(e, terms, t))
 

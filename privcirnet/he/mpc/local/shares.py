@@ -41,8 +41,8 @@ def reveal(share: Residues, message: bytes, t: int) -> Values:
     """Return the values of which the client has a share and is sent the other.
 
     Args:
-        share: the client's, residues of any shape.
-        message: the server's, as :func:`to_bytes` made it.
+        share: share of the client, residues of any shape.
+        message: message of the server, as :func:`to_bytes` made it.
 
     Returns:
         integers in (-t / 2, t / 2), of the share's shape.
@@ -112,7 +112,7 @@ def local_server(program: Program, node: Node, server_shares: Mapping[str, Resid
 
 
 _UNKNOWN = Weights(NO_ROWS, np.zeros(1, dtype=np.int64))
-"""The weights of any node, to the client."""
+"""Weights of any node, for the client."""
 
 
 def _sum_pool(share: Residues, window: tuple[int, int], t: int) -> Residues:

@@ -28,7 +28,7 @@ def finish(z: Residues, e: Residues, terms: Residues, t: int) -> Residues:
 
     Args:
         z: the server's share, of any shape, as all others.
-        terms: the server's, v_s - a^2.
+        terms: terms of the server, v_s - a^2.
         t: prime under 2^61.
     """
     return passes.elementwise(passes.compiled().square_finish, (z, e, terms), passes.modulus(t))
@@ -39,7 +39,7 @@ def answer_packed(z: Residues, message: Octets, terms: Residues, t: int) -> Octe
 
     Args:
         z: the client's share, (values,).
-        terms: the client's, (values,).
+        terms: terms of the client, (values,).
         t: prime under 2^61.
 
     Raises:
@@ -60,7 +60,7 @@ def finish_packed(z: Residues, message: Octets, terms: Residues, t: int) -> Resi
 
     Args:
         z: the server's share, (values,).
-        terms: the server's, (values,).
+        terms: terms of the server, (values,).
         t: prime under 2^61.
 
     Raises:
@@ -78,7 +78,7 @@ def finish_packed(z: Residues, message: Octets, terms: Residues, t: int) -> Resi
 
 
 def ask_packed(z: Residues, offline_shares: Residues, t: int) -> Octets:
-    """Return what the server sends, d = z - a, packed, in one pass.
+    """Return the server's message, d = z - a, packed, in one pass.
 
     Args:
         z: the server's share, (values,).

@@ -22,7 +22,7 @@ _POSITIONS = 512
 """Most positions of a task: its operands and results for four outputs stay in a core's first cache."""
 _FOUR = 4
 _PASSES = 3
-"""Over a depthwise layer's input, at most: digits take as long as five."""
+"""Most passes over a depthwise layer's input: digits take as long as five."""
 _WORD_BITS = 64
 _NO_BIAS: Residues = np.empty((0, 0, 0), dtype=np.uint64)
 

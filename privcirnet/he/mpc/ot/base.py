@@ -50,7 +50,7 @@ class BaseOtReceiver:
         """Return the chosen keys, two words each, (transfers, 2).
 
         Args:
-            message: the sender's.
+            message: message of the sender.
 
         Raises:
             RuleError: it is no point.
@@ -66,7 +66,7 @@ def send(message: Message, transfers: int, session: bytes) -> tuple[Residues, by
     """Return both keys of each transfer, (transfers, 2, 2), and the message to the chooser.
 
     Args:
-        message: the chooser's.
+        message: message of the chooser.
         session: name of the session, as the chooser's.
 
     Raises:

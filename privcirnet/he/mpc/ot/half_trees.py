@@ -34,7 +34,7 @@ def make(roots: Residues, q: Residues, delta: Residues, session: bytes) -> tuple
     """Return the leaves, (trees, 2^depth, 2), and the message to the holder.
 
     Args:
-        roots: random, (trees, 2).
+        roots: random blocks, (trees, 2).
         q: rows of transfers, one for each tree and level: (trees, depth, 2).
         delta: offset of the transfers, odd.
         session: name of the session, as the holder's.
@@ -62,7 +62,7 @@ def hold(t: Residues, sides: Residues, message: Message, session: bytes) -> Resi
     Args:
         t: rows of the maker's transfers, (trees, depth, 2).
         sides: their choices, 1 minus the path from the root: (trees, depth).
-        message: the maker's.
+        message: message of the maker.
         session: name of the session, as the maker's.
 
     Raises:

@@ -47,7 +47,7 @@ class RotKeys:
 
 @dataclass(frozen=True)
 class SenderOts:
-    """The helper's: both keys of each slot and value."""
+    """The helper's keys, both of each slot and value."""
 
     keys: tuple[RotKeys, RotKeys]
 
@@ -72,7 +72,7 @@ class SenderOts:
 
 @dataclass(frozen=True)
 class ReceiverOts:
-    """The chooser's: bits of its choice, (slots, values / 64), and their keys."""
+    """The chooser's choice bits, (slots, values / 64), and their keys."""
 
     choices: Residues
     keys: RotKeys

@@ -35,9 +35,9 @@ DEPTHS = (1, 2, 4, 8)
 _AT_ONCE = 1 << 17
 """Transfers of one check, whose streams stay in the cache."""
 ROW_BYTES = 16
-"""In memory, of a transfer."""
+"""Bytes of a transfer in memory."""
 EXTENSION_BYTES = 1 << 23
-"""In memory, of the streams of one check and what becomes of them."""
+"""Bytes of memory for the streams of one check and their results."""
 _HIDDEN = 128
 _CHECK_BYTES = 16 + 32
 
@@ -165,7 +165,7 @@ class Sender(_Party):
 
         Args:
             transfers: a multiple of 64.
-            message: the receiver's.
+            message: message of the receiver.
 
         Raises:
             RuleError: the message has another length, or its check fails; the session must end.
@@ -201,7 +201,7 @@ def _ranges(transfers: int) -> Iterator[tuple[int, int]]:
 
 
 def _rows(transfers: int) -> int:
-    """Return how many rows a part has, whole blocks of the check and those that hide it."""
+    """Return the number of rows of a part, whole blocks of the check and those that hide it."""
     return -(-transfers // _HIDDEN) * _HIDDEN + _HIDDEN
 
 

@@ -29,7 +29,7 @@ def make(roots: Residues, pads: Residues, session: bytes) -> tuple[Residues, byt
     """Return all leaves, (trees, 2^depth, 2), and the message to the holder.
 
     Args:
-        roots: random, (trees, 2).
+        roots: random blocks, (trees, 2).
         pads: both keys of an oblivious transfer for each tree and level, (trees, depth, 2, 2).
         session: name of the session, as the holder's.
     """
@@ -49,7 +49,7 @@ def hold(paths: Residues, keys: Residues, message: Message, session: bytes) -> R
     Args:
         paths: 0 for left and 1 for right, (trees, depth), from the root.
         keys: keys of transfers in which 1 minus the path was chosen, (trees, depth, 2).
-        message: the maker's.
+        message: message of the maker.
         session: name of the session, as the maker's.
 
     Raises:

@@ -67,7 +67,7 @@ def divided(x: Word, constant: Word, quotient: Word, p: Word) -> tuple[Word, Wor
 
     Args:
         x: any 64-bit word.
-        constant: under p.
+        constant: number under p.
         quotient: floor(constant 2^64 / p).
         p: modulus under 2^62.
     """
@@ -83,7 +83,7 @@ def mul_shoup_lazy(x: Word, constant: Word, quotient: Word, p: Word) -> Word:
 
     Args:
         x: any 64-bit word.
-        constant: under p.
+        constant: number under p.
         quotient: floor(constant 2^64 / p).
         p: modulus under 2^62.
     """

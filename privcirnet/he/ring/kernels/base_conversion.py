@@ -88,7 +88,7 @@ def mod_down_constants(divisors: tuple[int, ...], primes: tuple[int, ...]) -> Mo
 
     Args:
         divisors: primes under 2^61.
-        primes: under 2^61; the divisors may be among them.
+        primes: moduli under 2^61; the divisors may be among them.
     """
     product, none = prod(divisors), np.zeros(2, dtype=np.uint64)
     return ModDownConstants(
@@ -100,7 +100,7 @@ def mod_down_constants(divisors: tuple[int, ...], primes: tuple[int, ...]) -> Mo
 
 @jit
 def scale(scaled: Residues, multiples: Integers, polynomials: Residues, constants: BaseConversion) -> None:
-    """Compute what all new primes share: y and v.
+    """Compute the values that all new primes share: y and v.
 
     Args:
         scaled: y, written, shape (S, n).

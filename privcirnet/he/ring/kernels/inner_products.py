@@ -76,7 +76,7 @@ def moduli(primes: Sequence[int]) -> Moduli:
 
 
 def terms_at_once(half: int) -> int:
-    """Return how many products of split words can be added in 64 bits, with room for a carry.
+    """Return the number of products of split words that can be added in 64 bits, with room for a carry.
 
     A sum grows by under 2^(2 s + 1) with each product of words of 2 s bits.
 

@@ -35,7 +35,7 @@ SHORT = 128
 how often a loop runs, short ones cost no more than long ones (at 16 words a tenth)."""
 
 MAX_PRIME_BITS = 61
-"""Values stay under 8 p."""
+"""Most bits of a prime: values stay under 8 p."""
 
 
 class Tables(NamedTuple):
@@ -65,7 +65,7 @@ def tables(primes: tuple[int, ...], n: int) -> Tables:
     """Return the roots of transforms under some primes.
 
     Args:
-        primes: under 2^61, each 1 mod 2n.
+        primes: moduli under 2^61, each 1 mod 2n.
         n: ring degree, at least 1024.
     """
     if max(primes) >= 1 << MAX_PRIME_BITS or n < TILE:

@@ -24,12 +24,12 @@ _TWO, _THREE = np.uint64(2), np.uint64(3)
 
 
 def ternary_words(count: int) -> int:
-    """Return how many words :func:`ternary` is given: a third more than it needs on average, so that they suffice."""
+    """Return the number of words for :func:`ternary`: a third more than it needs on average, so that they suffice."""
     return -(-2 * count // _FIELDS)
 
 
 class FloodingNoise(NamedTuple):
-    """Flooding noise in digits, and what makes residues of it.
+    """Flooding noise in digits, and the constants that make residues of it.
 
     Attributes:
         digits: :func:`ring.sampling.flood_digits`, (digits, count).
@@ -90,7 +90,7 @@ def ternary(words: Residues, draws: Residues) -> bool:
     known to count, and the place moves on only if it does: which ones count says nothing about those that do.
 
     Args:
-        words: random, shape (words,).
+        words: random words, shape (words,).
         draws: written, shape (count,).
 
     Returns:
@@ -117,7 +117,7 @@ def binomial(word: Word) -> Word:
     second half are the ones of its complement, so this is one count of 42 bits.
 
     Args:
-        word: random.
+        word: random word.
     """
     half = np.uint64((1 << BINOMIAL) - 1)
     return _ones((word & half) | (~word & (half << np.uint64(BINOMIAL))))

@@ -6,7 +6,7 @@ primes of digit d, and 0 under all others, special ones included:
 
     (-(a s + e) + [under primes of digit d: P s'], a).
 
-Digit d of a polynomial x is x mod Q_d, lifted to all primes (:mod:`ring.kernels.conversion`). The sum of digits
+Digit d of a polynomial x is x mod Q_d, lifted to all primes (:mod:`ring.kernels.base_conversion`). The sum of digits
 times key digits encrypts P x s'; divided by P and rounded it encrypts x s'.
 
 Automorphisms: rotation by g of (c0, c1) = g((c0, 0) + a / P), where a switches c1 from s to g^-1(s). The digits are
@@ -69,7 +69,7 @@ def mod_up_limb(  # noqa: PLR0913, PLR0917
 
     Args:
         target: written, shape (1, n).
-        scaled: scaled residues of the digit (:func:`ring.kernels.conversion.scale`), shape (S, n).
+        scaled: scaled residues of the digit (:func:`ring.kernels.base_conversion.scale`), shape (S, n).
         multiples: multiples of the digit, shape (n,).
         constants: constants of the conversion to all primes.
         tables: NTT tables of all primes.
@@ -110,7 +110,7 @@ def mod_down_limb(
 
     Args:
         target: shape (n,).
-        scaled: scaled residues of the rows of P (:func:`ring.kernels.conversion.scale`), shape (k, n).
+        scaled: scaled residues of the rows of P (:func:`ring.kernels.base_conversion.scale`), shape (k, n).
         multiples: multiples of the rows of P, shape (n,); for one prime nothing reads them.
         division: constants of the division by P.
         tables: NTT tables of all primes.
@@ -149,7 +149,7 @@ def rotate_row(target: Residues, switched: Residues, first: Residues, order: Int
         target: written, shape (2, n).
         switched: the row of what its second polynomial was switched to, shape (2, n).
         first: row of its first polynomial, times P, shape (n,).
-        order: permutation of the automorphism (:func:`automorphism`), shape (n,).
+        order: permutation of the automorphism (:func:`automorphism_index`), shape (n,).
         p: prime.
     """
     for i in range(order.size):
@@ -159,7 +159,7 @@ def rotate_row(target: Residues, switched: Residues, first: Residues, order: Int
 
 @jit
 def hoist(values: Residues, digits: Residues, residues: Residues, ring: RnsRing) -> None:
-    """Compute what all rotations of a ciphertext share.
+    """Compute the digits that all rotations of a ciphertext share.
 
     Args:
         values: written, in the kernel's order, shape (2, L, n).

@@ -1,4 +1,4 @@
-"""Everything that the kernels need to know of one ciphertext modulus, and what is done to whole ciphertexts with it."""
+"""Tables of one ciphertext modulus for the kernels, and operations on whole ciphertexts with them."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -131,7 +131,7 @@ def ring(primes: tuple[int, ...], n: int, special: int = 1) -> RnsRing:
     """Return the tables for some primes.
 
     Args:
-        primes: under 2^61, each 1 mod 2n.
+        primes: moduli under 2^61, each 1 mod 2n.
         special: number of special primes, which stand last.
     """
     divisors = primes[len(primes) - special :]

@@ -16,8 +16,8 @@ def product(x: Word, y: Word, moduli: Moduli, limb: int) -> Word:
     """Return x y mod p, reduced, of two words that vary.
 
     Args:
-        x: under p.
-        y: under p.
+        x: residues under p.
+        y: residues under p.
         moduli: constants of the primes.
     """
     p, half, powers = moduli.primes[limb], moduli.half[limb], moduli.powers[limb]
@@ -65,7 +65,7 @@ def multiply_constant(target: Residues, factor: Word, quotient: Word, p: Word) -
 
     Args:
         target: shape (polynomials, n).
-        factor: under p.
+        factor: number under p.
         quotient: floor(factor 2^64 / p).
         p: prime.
     """
@@ -80,7 +80,7 @@ def multiply_rows(target: Residues, factors: Residues, primes: Residues) -> None
 
     Args:
         target: shape (polynomials, l or more, n), contiguous: words with a stride take LoLa a tenth longer.
-        factors: under each prime, and their quotients, shape (l, 2) or longer.
+        factors: numbers under each prime, and their quotients, shape (l, 2) or longer.
         primes: moduli of the l rows.
     """
     for polynomial in range(target.shape[0]):
@@ -98,7 +98,7 @@ def add_multiple(target: Residues, source: Residues, factor: Word, quotient: Wor
     Args:
         target: reduced, shape (n,).
         source: shape (n,).
-        factor: under p.
+        factor: number under p.
         quotient: floor(factor 2^64 / p).
         p: prime.
     """

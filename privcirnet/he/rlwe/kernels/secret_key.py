@@ -1,4 +1,4 @@
-"""The client's secret key, and digits of the keys that switch to it: what SEAL makes, from random words of our own.
+"""The client's secret key, and digits of the keys that switch to it, as SEAL makes them, from our own random words.
 
 Maths: s has coefficients that are uniform in {-1, 0, 1}. Digits are those of :mod:`rlwe.kernels.gadget`, in the NTT
 domain, with e of SEAL's error distribution. Memory that held s or e is zeroed.

@@ -36,7 +36,7 @@ class Bounds(NamedTuple):
 
 @lru_cache(maxsize=64)
 def bounds(primes: tuple[int, ...]) -> Bounds:
-    """Return how words become residues of some primes.
+    """Return the constants that turn words into residues of some primes.
 
     Args:
         primes: odd, under 2^61.
