@@ -263,7 +263,7 @@ class _Draft(Registration):
 
 
 def mapped(path: Path) -> Message:
-    """Map a file's bytes, which take no memory of the process: those of a CKKS program are gigabytes."""
+    """Return a file's mapped bytes, which take no memory of the process: those of a CKKS program are gigabytes."""
     with path.open("rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if path.stat().st_size else b""
 
