@@ -69,7 +69,7 @@ def subject_of(description: Known, levels: int = 0) -> Subject:
 
 
 def in_words(plan: RoundPlan) -> str:
-    """Describe the computation of a round.
+    """Return the computation of a round in words.
 
     >>> in_words(RoundPlan("conv", "nested", block_size=8))
     'convolution, b = 8'

@@ -103,7 +103,7 @@ def check(
     activation: str | Mapping[str, str] = "own",
     uniform: int = 4,
 ) -> Check:
-    """Do a dry run on copies of a network, and return its result.
+    """Return the result of a dry run on copies of a network.
 
     Args:
         model: network of any kind, trained or not; left as it was.
@@ -132,7 +132,7 @@ def check(
 
 
 def left_to_replace(model: nn.Module, image: Tensor) -> str:
-    """Describe in one line the obstacles between a network and its encrypted form; "" if there are none.
+    """Return in one line the obstacles between a network and its encrypted form; "" if there are none.
 
     Args:
         model: network before it is quantized; left as it was.

@@ -106,7 +106,7 @@ class Ckks:
         with np.errstate(over="ignore", invalid="ignore"):  # of images beyond the bounds
             return self.whole.sums(self.whole.real(image[None]))[0]
 
-    def wrong(self, client: Any, request: np.ndarray, answers: Sequence[Answer], server_shares: Any) -> list[list[str]]:
+    def wrong(self, client: Any, request: np.ndarray, answers: Sequence[Answer], seen: Any) -> list[list[str]]:
         """Return :data:`BEYOND` for an image that is beyond the bounds."""
         with np.errstate(over="ignore", invalid="ignore"):
             return [[] if self.whole.sums.within(self.whole.real(request[None])) else [BEYOND]]

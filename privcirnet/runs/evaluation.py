@@ -57,7 +57,7 @@ class Mode(Protocol):
         """Return the results of an encrypted image in clear, (classes,)."""
         ...
 
-    def wrong(self, client: Any, request: np.ndarray, answers: Sequence[Answer], server_shares: Any) -> list[list[str]]:
+    def wrong(self, client: Any, request: np.ndarray, answers: Sequence[Answer], seen: Any) -> list[list[str]]:
         """Return the names of the values that differ from those in clear, for each image of a request."""
         ...
 
@@ -219,7 +219,7 @@ def evaluate(
     progress: StepProgress = no_progress,
     bar: Bar = silent,
 ) -> Evaluation:
-    """Run both parties on every image, with every step checked.
+    """Return the evaluation of both parties on every image, with every step checked.
 
     Args:
         images: integers of the data set, (N, C, H, W).
@@ -239,7 +239,7 @@ def evaluate(
 def run(
     mode: Mode, parties: Parties, images: Sequence[Values] | Values, progress: StepProgress = no_progress
 ) -> Evaluation:
-    """Run parties on every image; where both are here, every step is checked.
+    """Return the evaluation of parties on every image; where both are here, every step is checked.
 
     Args:
         images: integers of the data set, (N, C, H, W).

@@ -290,7 +290,7 @@ def observed(ranges: Mapping[str, Range]) -> dict[str, ObservedRange]:
 
 
 def exceeding(program: Program, network: fx.GraphModule, images: torch.Tensor) -> BoundsCheck | None:
-    """Check measured bounds on images; return None for proved ones, which hold for every image.
+    """Return the check of measured bounds on images; None for proved ones, which hold for every image.
 
     Args:
         images: real images, (N, C, H, W).

@@ -52,7 +52,7 @@ def infer(
     *,
     keep: bool = False,
 ) -> Evaluation:
-    """Run a server on images, and return the evaluation.
+    """Return the evaluation of a server on images.
 
     Args:
         images: integers of the data set, (N, C, H, W).

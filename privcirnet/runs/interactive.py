@@ -65,12 +65,10 @@ class Interactive:
     def clear(self, image: np.ndarray) -> np.ndarray:
         return self.program.answered(interpret(self.program, image)[self.program.output.name]).reshape(-1)
 
-    def wrong(
-        self, client: Client, request: np.ndarray, answers: Sequence[Answer], server_shares: Any
-    ) -> list[list[str]]:
-        """Return the nodes whose value does not follow from their inputs'."""
+    def wrong(self, client: Client, request: np.ndarray, answers: Sequence[Answer], seen: Any) -> list[list[str]]:
+        """Return the nodes whose value does not follow from their inputs'; ``seen``: the server's shares."""
         program, (answer,) = self.program, answers
-        values = audit.reconstruct(program, client.shares, server_shares)
+        values = audit.reconstruct(program, client.shares, seen)
         source, output = program.nodes[0].name, program.output.name
         ends = (source, values[source], request), (output, program.answered(values[output]), answer.logits)
         foreign = [name for name, computed, value in ends if not np.array_equal(computed.reshape(value.shape), value)]

@@ -130,7 +130,7 @@ def overrides(config: LadderConfig, name: str) -> list[str]:
 def climb(
     chain: Sequence[Stage], until: str, run: Callable[[Stage], int], tell: Callable[[Stage, list[str] | None], object]
 ) -> int:
-    """Run the stages from the first incomplete one on, and return the status of the first that failed, or 0.
+    """Return the status of the first stage that failed, or 0; stages run from the first incomplete one on.
 
     Args:
         until: last stage that is run; empty for all.

@@ -47,7 +47,7 @@ def find_profile(
 
 @contextmanager
 def kept(profile: Profile, he: HEConfig, path: Path) -> Iterator[None]:
-    """Keep a measured profile where a rule stops the block that uses it, and say where.
+    """Yield; where a rule stops the block that uses a measured profile, keep the profile and say where.
 
     Raises:
         RuleError: the block raised it; its remedy names the file.

@@ -98,7 +98,7 @@ def _apart(logits: np.ndarray, quantized: np.ndarray) -> dict[str, float]:
 
 
 def in_words(rehearsal: Mapping[str, float]) -> str:
-    """Describe the distance of encrypted logits from the quantized network's, in a clause.
+    """Return in a clause the distance of encrypted logits from the quantized network's.
 
     Args:
         rehearsal: result of :func:`rehearse`.

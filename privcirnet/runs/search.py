@@ -158,7 +158,7 @@ class StoredSearch:
 def search(
     config: SearchRunConfig, data: ImageData, bar: Bar = silent, tell: Callable[[str], object] = lambda _: None
 ) -> StoredSearch:
-    """Search in the network of a run directory, and return the result.
+    """Return the result of a search in the network of a run directory.
 
     Args:
         tell: function called before any measurement with the obstacles of later stages.
@@ -188,7 +188,7 @@ def search_in(
     bar: Bar = silent,
     scores: Scores | None = None,
 ) -> SearchResult:
-    """Search, and return latencies, sensitivities measured until they decide, and the best assignment.
+    """Return the result of a search: latencies, sensitivities measured until they decide, the best assignment.
 
     Under torchrun every process calls it, and all find the same.
 

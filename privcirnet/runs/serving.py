@@ -86,7 +86,7 @@ def check_sessions_of(catalogue: Catalogue, weights_gb: float, sessions: int) ->
 
 
 def in_words(offer: ProgramVersion) -> str:
-    """Describe a program and its cost, for the operator."""
+    """Return a program and its cost in words, for the operator."""
     keys = f"a client sends at most {offer.most.keys / 1e6:.1f} MB of keys once"
     return f"version {offer.version}, {offer.server.in_words()}; {keys}"
 

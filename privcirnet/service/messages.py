@@ -45,14 +45,14 @@ class Method:
     shape: str
 
     def read_request(self, content: bytes) -> Any:
-        """Parse a client's message; return None if it is malformed: the receiver must refuse it."""
+        """Return a client's message; None if it is malformed: the receiver must refuse it."""
         try:
             return _read(self.request, content)
         except DecodeError:
             return None
 
     def read_response(self, content: bytes) -> Any:
-        """Parse the server's message.
+        """Return the server's message.
 
         Raises:
             DecodeError: it is no such message.

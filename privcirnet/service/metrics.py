@@ -62,7 +62,7 @@ class Metrics:
         self._prepared_work.set_function(partial(_known, prepared_work))
 
     def listen(self, host: str, port: int) -> "Listening":
-        """Serve the metrics at http://host:port/metrics, to everyone who reaches it; port 0 takes any free one."""
+        """Return the server of the metrics at http://host:port/metrics, for everyone who reaches it; 0: a free port."""
         try:
             server, thread = start_http_server(port, host, registry=self.registry)
         except OSError as problem:

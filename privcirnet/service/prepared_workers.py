@@ -242,7 +242,7 @@ class PreparedWorkers:
     """Actors of a Ray cluster that do the offline work of a service's clients.
 
     Args:
-        where: see :func:`check_where`.
+        where: place of the Ray cluster, see :func:`check_where`.
         actors: number of actors; 0: one for every four cores of the cluster, one at least.
         how: options of all actors; the cluster sets ``threads``.
 

@@ -31,8 +31,8 @@ class StoreLimits:
     """The limits of the key store.
 
     Attributes:
-        gigabytes: size of all keys together, in 10^9 bytes.
-        days: days after which keys expire.
+        gigabytes: of all keys together, in 10^9 bytes.
+        days: after which keys expire.
         folder: where state= is a Redis: a folder that all replicas share, or a URL of fsspec; empty: in Redis too.
     """
 
@@ -79,7 +79,7 @@ class KeyRegistry(Protocol):
 
         Args:
             key_id: SHA-256 of the keys.
-            size: the most bytes that they may have.
+            size: most bytes that they may have.
             max_keys: most keys that the client may have; its oldest make room.
         """
         ...
@@ -97,7 +97,7 @@ class Registration(ABC):
     """Keys that are being received. It ends with :meth:`finish` or :meth:`cancel`, whichever comes first.
 
     Args:
-        promised: the most bytes that they may have.
+        promised: most bytes that they may have.
     """
 
     def __init__(self, key_id: bytes, promised: int) -> None:
@@ -263,7 +263,7 @@ class _Draft(Registration):
 
 
 def mapped(path: Path) -> Message:
-    """Map a file's bytes, which take no memory of the process: those of a CKKS program are gigabytes."""
+    """Return a file's mapped bytes, which take no memory of the process: those of a CKKS program are gigabytes."""
     with path.open("rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if path.stat().st_size else b""
 

@@ -119,7 +119,7 @@ class RedisConnection:
         return ":".join((f"{{{self._name}}}", *parts))
 
     def run(self, script: Script, keys: Sequence[str], *arguments: str | bytes | int) -> Any:
-        """Run a script, and return its parsed reply.
+        """Return the parsed reply of a script.
 
         Args:
             keys: names from :meth:`key`.
@@ -134,7 +134,7 @@ class RedisConnection:
             return script.read(self._scripts[script](keys=[*keys, self.key("form")], args=arguments))
 
     def do(self, command: str, *arguments: str | bytes | int) -> Any:
-        """Run one command, and return its reply; ``arguments``: a key first.
+        """Return the reply of one command; ``arguments``: a key first.
 
         Raises:
             SharedStateUnavailableError: see :meth:`run`.

@@ -105,7 +105,7 @@ class LocalInventory:
 
     def __init__(self, clock: Callable[[], float], entries: Iterable[Found] = (), claims: Claims | None = None) -> None:
         self._clock, self._lock, self._process, self._claims = clock, threading.Lock(), Process(), claims
-        ordered = sorted(entries, key=lambda one: one.since)
+        ordered = sorted(entries, key=lambda entry: entry.since)
         self._items = {entry.label: Item(entry.size, entry.since) for entry in ordered}
 
     @property

@@ -39,7 +39,7 @@ class Walk(dict[str, Residues]):
     """The client's share of every node; derived shares are computed on first use.
 
     Args:
-        program: with or without weights.
+        program: program, with or without weights.
     """
 
     def __init__(self, program: Program, correlations: Mapping[str, Kept]) -> None:
@@ -62,7 +62,7 @@ class PreparedClient:
     """The prepared inferences of one client.
 
     Args:
-        program: with or without weights.
+        program: program, with or without weights.
         exchanges: exchanges by node.
     """
 

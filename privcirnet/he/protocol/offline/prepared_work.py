@@ -125,7 +125,7 @@ class PreparedWork:
             self._drop_all(self._inventory.here(self._days * _DAY_S), f"older than {self._days:g} days")
 
     def retain(self, programs: Collection[bytes], peer: str | None = None) -> int:
-        """Drop the prepared work of other programs, of one peer or of all, and return its number of inferences."""
+        """Return the number of inferences whose prepared work was dropped: of other programs, of one peer or all."""
         digest = None if peer is None else digest_of(peer)
         stale = [of for of in self._inventory.here() if of.program not in programs and digest in (None, of.peer)]
         return self._drop_all(stale, "of another program")

@@ -56,7 +56,7 @@ class Label(NamedTuple):
 
     @classmethod
     def read(cls, message: bytes) -> "Label":
-        """Parse a label.
+        """Return the label of some bytes.
 
         Raises:
             ValueError: the message has another length.

@@ -149,7 +149,7 @@ def bootstrapping_from(data: Any) -> dict[str, int]:
 
 
 def from_dict(data: Any) -> CkksDescription:
-    """Parse an untrusted description."""
+    """Return the description of untrusted data."""
     with _read.whole(data, CKKS, _VERSION):
         parameters = parameters_from(data["parameters"])
         channels, *sizes = _read.integers(data["image"], 3, 1, parameters.slots)

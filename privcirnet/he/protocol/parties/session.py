@@ -66,7 +66,7 @@ def run(
 def prepare(
     client: Client, session: Handler, count: int = 1, progress: ExchangeProgress = lambda exchange: None
 ) -> list[Traffic]:
-    """Do all encrypted work for some images to come, and return the traffic of each round.
+    """Return the traffic of each round, after all encrypted work for some images to come.
 
     Raises:
         RuleError: there is no room, or either party refuses the other's message.
