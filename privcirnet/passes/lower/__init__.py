@@ -7,7 +7,7 @@ circulant structure: only the first row of each block row is stored. What has no
 is lowered.
 
 The integer network does not depend on the encryption parameters. Lowering leaves its layers unplanned;
-:mod:`planning.fit` chooses the parameters from its bounds, and plans the layers for them.
+:mod:`privcirnet.he.planning.plan_program` chooses the parameters from its bounds, and plans the layers for them.
 """
 
 from collections.abc import Callable
