@@ -92,7 +92,7 @@ def save(  # noqa: PLR0913
         The file.
 
     Raises:
-        RuleError: nobody knows the architecture, what the name stands for is another network, it is fused but not
+        RuleError: nobody knows the architecture, the name is that of another network, it is fused but not
             quantized, its weights are not finite, or the disk is full.
 
     >>> import tempfile, timm

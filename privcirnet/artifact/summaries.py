@@ -180,7 +180,7 @@ class ExportSummary:
 
     @property
     def ckks(self) -> bool:
-        """Whether images take one request and one answer, on bootstrapped CKKS; such a chain has no quantized stage."""
+        """Return whether images take one request and one answer, on bootstrapped CKKS, without a quantized stage."""
         return self.mode == "ckks"
 
 
@@ -232,7 +232,7 @@ class Prediction:
 
     @property
     def refused(self) -> bool:
-        """Whether the client refused the result."""
+        """Return whether the client refused the result."""
         return self.encrypted < 0
 
 
@@ -356,7 +356,7 @@ class InferenceSummary:
 
     @property
     def exact(self) -> bool:
-        """Whether results follow an integer network's; otherwise they are near real ones."""
+        """Return whether results follow an integer network's; otherwise they are near real ones."""
         return self.mode != "ckks"
 
     @property
@@ -371,7 +371,7 @@ class InferenceSummary:
 
     @property
     def rehearsal(self) -> bool:
-        """Whether nothing was encrypted."""
+        """Return whether nothing was encrypted."""
         return self.engine == "cleartext"
 
     @property

@@ -89,7 +89,7 @@ def mix(ramp: Sequence[str], fraction: float) -> str:
 
     Args:
         ramp: ``#rrggbb`` stops, at least two.
-        fraction: in [0, 1].
+        fraction: place on the ramp, in [0, 1].
 
     >>> mix(("#000000", "#ffffff"), 0.5)
     '#808080'
