@@ -17,16 +17,16 @@ Circulant layers cost less, and are trained for a while::
     program = pc.compile(model, images, profile=plan.profile)
     pc.save(model, folder)                            # pc.network(folder) reads it, and so do the scripts
 
-Step by step, to train what :func:`compile` would make by itself::
+Step by step, to train the network that :func:`compile` would make by itself::
 
     quantized = pc.quantize(pc.fuse(model), images)   # pc.quantize(model, images) is the same
     pc.fit(quantized, data, epochs=2)
     program = pc.compile(quantized, images)
 
 :func:`polynomial_` puts polynomials in place of activations, in place: they are faster and need training.
-:class:`Server` and :class:`Client` are the two parties on their own, :class:`BackgroundPreparation` prepares inferences. What
-:func:`search` does step by step: :func:`candidates`, :func:`diagonal_fisher`, :func:`sensitivity`, :func:`solve`. A
-user's mistake raises a :class:`RuleError`. ``images`` is a tensor; ``data`` a pair with labels or a loader.
+:class:`Server` and :class:`Client` are single parties, :class:`BackgroundPreparation` prepares inferences. The
+steps of :func:`search` are :func:`candidates`, :func:`diagonal_fisher`, :func:`sensitivity`, :func:`solve`. A user's
+mistake raises a :class:`RuleError`. ``images`` is a tensor; ``data`` a pair with labels or a loader.
 
 Public names are loaded on first use, so that a client, which needs only ``privcirnet.he``, imports no torch.
 """

@@ -32,13 +32,13 @@ def main() -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of --help and of completion; it leaves the arguments of subcommands to them."""
-    found = argparse.ArgumentParser("privcirnet", description="Block-circulant networks on encrypted data.")
-    found.epilog = _EPILOG
-    found.add_argument("--version", action="version", version=f"privcirnet {__version__}")
-    subcommands = found.add_subparsers(title="subcommands", metavar="<subcommand>", required=True)
+    root = argparse.ArgumentParser("privcirnet", description="Block-circulant networks on encrypted data.")
+    root.epilog = _EPILOG
+    root.add_argument("--version", action="version", version=f"privcirnet {__version__}")
+    subcommands = root.add_subparsers(title="subcommands", metavar="<subcommand>", required=True)
     for name, does in SUBCOMMANDS.items():
         subcommands.add_parser(name, help=does, add_help=False).add_argument("arguments", nargs="*")
-    return found
+    return root
 
 
 def check(name: str) -> None:

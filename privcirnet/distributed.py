@@ -7,8 +7,8 @@ Gradients are torch's DistributedDataParallel's, of losses weighted by their sha
 numbers inside the network (dropout, stochastic rounding) are drawn by each process for its own images, so these differ
 from those of one process.
 
-Cost of a step: what DistributedDataParallel sends, and for each batch norm or AESPA two small sums forward and one or
-two backward. Every process augments the whole batch.
+Cost of a step: the traffic of DistributedDataParallel, and for each batch norm or AESPA two small sums forward and one
+or two backward. Every process augments the whole batch.
 
 Without torchrun there is one process, and every function returns its input.
 """
@@ -33,21 +33,21 @@ from privcirnet.nn.norm import BlockBatchNorm2d
 T = TypeVar("T")
 P = ParamSpec("P")
 _PATIENCE = timedelta(days=1)
-"""Time that processes wait for the first one to decode images or measure; torchrun ends them all when one fails."""
+"""Longest wait for the first process to decode images or measure; torchrun ends all processes when one fails."""
 _CPU = torch.device("cpu")
 
 
 def joined(main: Callable[P, None]) -> Callable[P, None]:
-    """Have a program work together with the other processes that torchrun started, if it did.
+    """Let a program work together with the other processes that torchrun started, if it did.
 
     After an error the process group is not destroyed, because that would wait for the others. torchrun ends them.
 
     Returns:
-        The program, as launchers of a sweep can send it to other processes.
+        The program, in a form that launchers of a sweep can send to other processes.
     """
 
     @wraps(main)  # and no context manager, whose generator cannot be pickled
-    def together(*args: P.args, **settings: P.kwargs) -> None:
+    def program(*args: P.args, **settings: P.kwargs) -> None:
         if not dist.is_torchelastic_launched():
             main(*args, **settings)
             return
@@ -55,11 +55,11 @@ def joined(main: Callable[P, None]) -> Callable[P, None]:
         main(*args, **settings)
         dist.destroy_process_group()
 
-    return together
+    return program
 
 
 def rank() -> int:
-    """Return this process's number; process 0 is the one that writes and shows."""
+    """Return this process's number; process 0 writes and shows."""
     return dist.get_rank() if _together() else 0
 
 
@@ -68,17 +68,17 @@ def processes() -> int:
     return dist.get_world_size() if _together() else 1
 
 
-def own_device(wanted: str) -> str:
-    """Return the device of this process; ``wanted``: "cpu", "cuda", or "auto" for a GPU if there is one."""
-    if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+def own_device(device: str) -> str:
+    """Return the device of this process; ``device``: "cpu", "cuda", or "auto" for a GPU if there is one."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(0, device=wanted)
+        torch.empty(0, device=device)
     except Exception as error:  # of several kinds, by device and by how torch was built
-        got = f"{wanted}: {first_line(error)}"
+        got = f"{device}: {first_line(error)}"
         raise RuleError("device must be one of this machine", got=got, remedy="use device=cpu or auto") from None
-    if wanted != "cuda" or not _together():
-        return wanted
+    if device != "cuda" or not _together():
+        return device
     place, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
     if place >= there:
         remedy = f"use --nproc-per-node={there}, or device=cpu"
@@ -100,18 +100,18 @@ def total(x: Tensor) -> Tensor:
     """Return the sum over all processes of a tensor that each has; its gradient is the sum of theirs.
 
     Args:
-        x: of the same shape in every process.
+        x: tensor of the same shape in every process.
     """
     return _Total.apply(x) if _together() else x  # type: ignore[return-value]
 
 
 def from_first(make: Callable[[], T]) -> T:
-    """Return the first process's result in all processes; ``make``: called by the first process only."""
+    """Return the first process's result in all processes; ``make``: function that the first process alone calls."""
     if not _together():
         return make()
-    made: list[Any] = [make() if rank() == 0 else None]
-    dist.broadcast_object_list(made, src=0, device=_CPU)
-    return made[0]
+    results: list[Any] = [make() if rank() == 0 else None]
+    dist.broadcast_object_list(results, src=0, device=_CPU)
+    return results[0]
 
 
 @contextmanager
@@ -126,12 +126,12 @@ def first_goes_first() -> Generator[None]:
 
 
 def rows(x: Tensor) -> Tensor:
-    """Return every process's tensor: (processes, ...); ``x``: of the same shape in every process."""
+    """Return every process's tensor: (processes, ...); ``x``: tensor of the same shape in every process."""
     if not _together():
         return x[None]
-    found = [torch.empty_like(x) for _ in range(processes())]
-    dist.all_gather(found, x)
-    return torch.stack(found)
+    gathered = [torch.empty_like(x) for _ in range(processes())]
+    dist.all_gather(gathered, x)
+    return torch.stack(gathered)
 
 
 def own_row(x: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ def prepare_(model: nn.Module) -> None:
     Batch norms become :class:`BlockBatchNorm2d` with blocks of one channel: the names in the state dict stay.
 
     Args:
-        model: changed in place; left as it is if there is one process.
+        model: network; changed in place, left as it is if there is one process.
     """
     if not _together():
         return
@@ -183,10 +183,10 @@ def weighted(loss: Tensor, share_size: int, batch_size: int) -> Tensor:
 def parallel(model: nn.Module) -> nn.Module:
     """Return the network to train for an epoch: gradients through it are averaged over the processes.
 
-    After its first step torch adds in another order. One of these for each epoch gives a resumed run the same order.
+    After its first step torch adds in another order. A new one for each epoch gives a resumed run the same order.
 
     Args:
-        model: after :func:`prepare_`, on this process's device.
+        model: network after :func:`prepare_`, on this process's device.
     """
     return DistributedDataParallel(model, init_sync=False) if _together() else model
 

@@ -10,9 +10,9 @@ class RuleError(ValueError):
     """A rule of the toolkit, broken by a value that the user can change.
 
     Args:
-        rule: in words.
+        rule: broken rule in words.
         got: the offending value.
-        remedy: what the user can do.
+        remedy: advice to the user.
 
     The scripts print it as one line and exit with status 2; every other exception is a bug and keeps its traceback.
 
@@ -21,7 +21,7 @@ class RuleError(ValueError):
     """
 
     retry_after_s = 0
-    """Seconds after which the same may be tried again, where a server says so; 0: never."""
+    """Seconds after which another attempt may succeed, where a server says so; 0: never."""
 
     def __init__(self, rule: str, *, got: object, remedy: str) -> None:
         super().__init__(f"{rule}: got {got}; {remedy}")
@@ -32,14 +32,14 @@ class RuleError(ValueError):
 
     @property
     def each(self) -> "tuple[RuleError, ...]":
-        """The errors that this one stands for, as of several layers; of a single one, itself."""
+        """Errors that this one stands for, as of several layers; itself for a single one."""
         return self._each or (self,)
 
     def of(self, errors: "Sequence[RuleError]") -> "RuleError":
         """Return this error, which stands for several from now on.
 
         Args:
-            errors: each of them.
+            errors: errors that it stands for.
         """
         self._each = tuple(errors)
         return self
@@ -53,7 +53,7 @@ def listed(names: list[str], most: int = 5) -> str:
     """Return names in one line, the first ones of many.
 
     Args:
-        most: as many at most.
+        most: largest number of names.
 
     >>> listed(["a", "b", "c"], most=2)
     'a, b and 1 more'
@@ -62,30 +62,30 @@ def listed(names: list[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + more
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return the known name that was meant, or "": by its initials, by its letters, or by its last part alone.
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the name that was meant, or "": by its initials, by its letters, or by its last part alone.
 
     Args:
-        name: as ``lr``, or with a group before it, as ``recipe.lr``.
-        cutoff: of :func:`difflib.get_close_matches`.
+        name: name as typed, such as ``lr``, or with a group before it, ``recipe.lr``.
+        cutoff: cutoff of :func:`difflib.get_close_matches`.
 
     >>> known = ["seed", "recipe.learning_rate", "recipe.epochs"]
     >>> nearest("recipe.lr", known), nearest("lr", known), nearest("sead", known), nearest("epoch", known)
     ('recipe.learning_rate', 'recipe.learning_rate', 'seed', 'recipe.epochs')
     """
-    known, (group, _, last) = [*known], name.rpartition(".")
-    parts = {each: each.rpartition(".") for each in known}
+    names, (group, _, last) = [*names], name.rpartition(".")
+    parts = {candidate: candidate.rpartition(".") for candidate in names}
     initials = ("".join(word[:1] for word in of[2].split("_")) for of in parts.values())
-    meant = [each for each, letters in zip(known, initials, strict=True) if len(last) > 1 and letters == last]
-    meant = [each for each in meant if group in ("", parts[each][0])]
-    meant = meant or difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+    meant = [candidate for candidate, letters in zip(names, initials, strict=True) if len(last) > 1 and letters == last]
+    meant = [candidate for candidate in meant if group in ("", parts[candidate][0])]
+    meant = meant or difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     alone = difflib.get_close_matches(name, [of[2] for of in parts.values()], n=1, cutoff=cutoff)
-    meant = meant or [each for each in known if parts[each][2] in alone]
+    meant = meant or [candidate for candidate in names if parts[candidate][2] in alone]
     return meant[0] if meant else ""
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of what another library says; the error's name if it says nothing.
+    """Return the first line of another library's error; its class name if it has no text.
 
     >>> first_line(ValueError("one")), first_line(KeyError())
     ('one', 'KeyError')
@@ -98,17 +98,17 @@ class DoesNotFit(RuleError):
 
 
 class Lost(RuleError):
-    """The other party cannot be reached, went, or was too slow: another connection may reach it."""
+    """A loss of the other party, which cannot be reached, went, or was too slow: another connection may reach it."""
 
 
 class Interrupted(RuleError):
-    """What both parties had begun is not whole, which says nothing against the next attempt: it begins anew."""
+    """An interruption of work that both parties began, which says nothing against another attempt from the start."""
 
     retry_after_s = 1
 
 
 class Errors(list[RuleError]):
-    """What is wrong with the layers of a network, collected so that all of it can be said."""
+    """The errors of the layers of a network, collected to be reported together."""
 
     @contextmanager
     def collected(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""What the verbs will change, refuse and cost, before anything is trained."""
+"""A dry run of the verbs: their changes, refusals and costs, before anything is trained."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,7 +28,7 @@ def check(  # noqa: PLR0913
     progress: bool = True,
     **settings: Any,
 ) -> Check:
-    """Say what the verbs will change and refuse, layer by layer, and what an encrypted image will take.
+    """Report the changes and refusals of the verbs, layer by layer, and the cost of an encrypted image.
 
     It is a dry run on copies, some seconds long. Costs are predicted from shapes: values, which parameters depend on,
     are not known before training: proved bounds may take a wider modulus, and some per cent more.
@@ -36,10 +36,10 @@ def check(  # noqa: PLR0913
     Args:
         model: any network, trained or not; left as it was.
         images: some as the network reads them, (N, C, H, W) or (N, F); only their size matters.
-        config: how it is going to be compiled.
-        activation: "own", the road of :func:`privcirnet.compile`: activations stay and run exactly; or what
-            :func:`privcirnet.polynomial_` puts in their place.
-        block_size: of the circulant network whose costs are shown beside the dense one's; a network that is circulant
+        config: settings of its compilation.
+        activation: "own", the road of :func:`privcirnet.compile`: activations stay and run exactly; or an
+            activation that :func:`privcirnet.polynomial_` puts in their place.
+        block_size: block size of the network whose costs are shown beside the dense one's; a network that is circulant
             has one row.
         profile: operation times, as for :func:`privcirnet.search`.
         progress: whether bars are shown.

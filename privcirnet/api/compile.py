@@ -1,4 +1,4 @@
-"""From a network to a program that runs encrypted."""
+"""Compilation of a network to a program that runs encrypted."""
 
 import copy
 import warnings
@@ -52,12 +52,12 @@ def compile(  # noqa: PLR0913
             an image that exceeds them 2^``margin_bits`` times gets a wrong answer.
         profile: operation times that plans are chosen by, as for :func:`privcirnet.search`.
         reference: a network whose logits on some of the images must be those of the program but for quantization, for a
-            quantized network that does not know what it was made of, as one of a checkpoint.
+            quantized network without a record of its original, as one of a checkpoint.
         tolerance: largest difference from the reference's logits, as a share of their size.
-        rehearsed_images: images that are classified in clear as encrypted ones are. Where truncations are at random,
-            activations keep as many bits more as these images need to keep their classes, but for one in a hundred.
-            Printed, the program says how far their logits are from the quantized network's. 0: none.
-        progress: whether bars are shown, and how many of the images keep their class.
+        rehearsed_images: number of images that are classified in clear as encrypted ones are. Where truncations are at
+            random, activations keep as many bits more as these images need to keep their classes, but for one in a
+            hundred. The printed program has the distance of their logits from the quantized network's. 0: none.
+        progress: whether bars are shown, and the number of images that keep their class.
         settings: fields of ``config`` by name, as ``failure_bits=12`` or ``bounds="proved"``.
 
     Warns:
@@ -79,17 +79,17 @@ def compile(  # noqa: PLR0913
     if reference is not None:
         check_module(reference)
         check_reference(quantized, copy.deepcopy(with_plain_weights(reference)).cpu(), images, tolerance)
-    given = (
+    costs = (
         profile if isinstance(profile, Profile) else None if he.profile == "calibrate" else find_profile(he, bar=bar)
     )
     some = images[:rehearsed_images] if rehearsed_images else None
-    planned = lower_on(he, quantized, pixels_of(quantized, images), images, bar, given, some)
+    planned = lower_on(he, quantized, pixels_of(quantized, images), images, bar, costs, some)
     _warn_of_large_values(planned.program, quantized, images, bar)
     return CompiledProgram(planned.program, {}, planned.profile, planned.rehearsal, before, bar)
 
 
 def _quantized(network: nn.Module, images: Tensor, bar: Bar) -> tuple[fx.GraphModule, str]:
-    """Return a network quantized, a copy on the CPU, and how far it is from the network that it was made of, in words.
+    """Return a network quantized, a copy on the CPU, and its difference from its original in words.
 
     Warns:
         UserWarning: more than a tenth of the images have another class than before.
@@ -97,27 +97,27 @@ def _quantized(network: nn.Module, images: Tensor, bar: Bar) -> tuple[fx.GraphMo
     copied = copy.deepcopy(with_plain_weights(network)).cpu()
     if isinstance(copied, fx.GraphModule) and is_quantized(copied):
         check_calibrated(copied)
-        found = warn_of_losses(copied, "give quantize images like these, or more bits, or train it quantized", 5)
-        return copied, _in_words(copied, found)
+        change = warn_of_losses(copied, "give quantize images like these, or more bits, or train it quantized", 5)
+        return copied, _in_words(copied, change)
     with bar("folding norms, quantizing", 1) as advance:
         quantized = calibrated(copied, images)
-        said = _in_words(quantized, difference(quantized))
-        advance(said)
+        summary = _in_words(quantized, difference(quantized))
+        advance(summary)
     warn_of_losses(quantized, "give more images, or train it quantized: pc.fit(pc.quantize(model, images), data)", 5)
-    return quantized, said
+    return quantized, summary
 
 
-def _in_words(quantized: fx.GraphModule, found: Difference | None) -> str:
+def _in_words(quantized: fx.GraphModule, change: Difference | None) -> str:
     """Return bits and the difference from the network before in a clause; "" if that is not known."""
     weight, activation, _ = quantized.meta.get(BITS, (8, 8, 8))
     bits = f"{activation} bits" if weight == activation else f"weights of {weight} bits, values of {activation}"
-    return f"{bits}: {found}" if found else ""
+    return f"{bits}: {change}" if change else ""
 
 
 def _warn_of_large_values(program: Program, network: fx.GraphModule, images: Tensor, bar: Bar) -> None:
     with bar("checking bounds", 0):
-        found = exceeding(program, network, images)
-    if found and found.beyond:
+        exceeded = exceeding(program, network, images)
+    if exceeded and exceeded.beyond:
         remedy = "train longer, or with outlier_penalty=0.1, which keeps values near each other"
-        many = f"{found.beyond} of {found.images} images go beyond the measured bounds"
+        many = f"{exceeded.beyond} of {exceeded.images} images go beyond the measured bounds"
         warnings.warn(f"{many}: they would be answered wrongly; {remedy}", stacklevel=4)

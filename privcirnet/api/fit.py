@@ -35,14 +35,14 @@ def fit(  # noqa: PLR0913
     """Train a network in place: dense, circulant or quantized.
 
     Args:
-        model: on the device to train on; left in evaluation mode, or as it was if its training fails. Norms in
+        model: network on the device to train on; left in evaluation mode, or as it was if its training fails. Norms in
             evaluation mode whose parameters need no gradient are frozen: their statistics stay.
         data: (images (N, C, H, W) or (N, F), labels (N,)), which are shuffled and cut into batches, or a DataLoader,
             whose batches are taken as they come.
-        config: how to train.
-        validation: as ``data``, held out; the history then has its accuracy.
+        config: settings of the training.
+        validation: held-out data in the form of ``data``; the history then has its accuracy.
         teacher: network whose logits are soft labels, with weight ``distillation``; left as it was.
-        seed: of the order of batches.
+        seed: seed of the order of batches.
         progress: whether a bar is shown.
         settings: fields of ``config`` by name, as ``epochs=20``.
 
@@ -63,20 +63,20 @@ def fit(  # noqa: PLR0913
     bar = bars(progress)("fit (epochs)", recipe.epochs)
     with rollback_on_failure(model), evaluating(teacher) if teacher else nullcontext(), bar as advance:
         taught_by = teaching(teacher) if teacher else None
-        said = {"top1": ""}
+        suffix = {"top1": ""}
 
         def after_epoch(done: EpochProgress) -> None:
             if "top1" in (last := done.history[-1]):
-                said["top1"] = f", top-1 {last['top1']:.1f} %"
+                suffix["top1"] = f", top-1 {last['top1']:.1f} %"
 
         def after_step(step: Step) -> None:
-            advance(f"loss {step.mean_loss:.3f}{said['top1']}", to=step.epochs)
+            advance(f"loss {step.mean_loss:.3f}{suffix['top1']}", to=step.epochs)
 
         return loop.fit(model, images, recipe, seed, taught_by, after_epoch=after_epoch, after_step=after_step)
 
 
 def _logits(model: nn.Module, teacher: nn.Module | None, images: Tensor) -> Tensor:
-    """Return what a network says of the first image; raise unless its teacher says as much of it."""
+    """Return a network's logits of the first image; raise unless its teacher has as many."""
     logits = logits_of_one(model, images)
     if teacher is not None and (classes := logits_of_one(teacher, images).shape[1]) != logits.shape[1]:
         rule, got = "a teacher must have the network's classes", f"{classes} for {logits.shape[1]}"

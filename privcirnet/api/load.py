@@ -1,4 +1,4 @@
-"""Programs that were saved."""
+"""Loading of saved programs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ def load(folder: str | Path, *, progress: bool = True) -> CompiledProgram:
     """Return a program that :meth:`CompiledProgram.save` or export.py wrote.
 
     Args:
-        folder: where it is.
+        folder: folder of the program.
         progress: whether its sessions show progress bars.
 
     Raises:

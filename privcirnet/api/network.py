@@ -31,7 +31,7 @@ from privcirnet.train.stages import CHECKPOINT
 COMMITTED = Path(__file__).parents[2] / "checkpoints"
 """The trained networks of a checkout."""
 _COMPARED = 8
-"""How many of the images given a saved network is compared on."""
+"""Number of images on which a saved network is compared."""
 _FACTS = "checkpoint"
 """Key of a network's ``meta``: the checkpoint that it was read from, without its tensors."""
 
@@ -46,20 +46,20 @@ def network(source: str | Path) -> nn.Module:
             ``mobilenetv2_cifar10`` or ``circulant/vit_cifar10``.
 
     Returns:
-        It, in evaluation mode. ``classes`` are their names by label; ``preprocess(picture)`` makes an image, (1, C, H,
-        W), of a picture: the path or the bytes of a file.
+        The network, in evaluation mode. ``classes`` are their names by label; ``preprocess(picture)`` makes an image,
+        (1, C, H, W), of a picture: the path or the bytes of a file.
 
     Raises:
         RuleError: there is none, it is damaged, or does not say what its network reads.
     """
     path = _found(str(source))
-    held = read_checkpoint(path)
-    if held.inputs is None:
+    checkpoint = read_checkpoint(path)
+    if checkpoint.inputs is None:
         remedy = f"make it again: train.py evaluate={path} compact=rows8, with its data="
         raise RuleError("a checkpoint must say what its network reads", got=path, remedy=remedy)
-    model = build(held, len(held.inputs.classes), held.inputs.shape)
-    facts: dict[str, Any] = {"classes": held.inputs.classes, "preprocess": partial(_image, held.inputs)}
-    facts["meta"] = getattr(model, "meta", {}) | {_FACTS: replace(held, tensors={})}
+    model = build(checkpoint, len(checkpoint.inputs.classes), checkpoint.inputs.shape)
+    facts: dict[str, Any] = {"classes": checkpoint.inputs.classes, "preprocess": partial(_image, checkpoint.inputs)}
+    facts["meta"] = getattr(model, "meta", {}) | {_FACTS: replace(checkpoint, tensors={})}
     vars(model).update(facts)
     return model
 
@@ -78,20 +78,21 @@ def save(  # noqa: PLR0913
     """Write a network as the scripts and :func:`network` read it; it is read again before the file takes its place.
 
     Args:
-        model: before :func:`~privcirnet.fuse`, or quantized; left as it was. One of :func:`network` needs nothing else.
+        model: network before :func:`~privcirnet.fuse`, or quantized; left as it was. One of :func:`network` needs
+            nothing else.
         path: a ``.safetensors`` file; or a folder, as ``recipe.init=`` takes it, with a model card beside.
-        name: of the architecture, as ``model.name=`` takes it: of this project, of timm, or ``torchvision/NAME``; empty
-            for the one that it was read from or that timm made it by.
-        images: some that it reads, (N, C, H, W).
+        name: name of the architecture, as ``model.name=`` takes it: of this project, of timm, or ``torchvision/NAME``;
+            empty for the one that it was read from or that timm made it by.
+        images: some images that it reads, (N, C, H, W).
         classes: their names by label; numbers if none are given.
-        arguments: that it was made with besides classes and channels.
-        about: what else the model card says, as ``{"top-1": "93.2 % of CIFAR-10's test images"}``.
+        arguments: arguments that it was made with besides classes and channels.
+        about: further rows of the model card, as ``{"top-1": "93.2 % of CIFAR-10's test images"}``.
 
     Returns:
         The file.
 
     Raises:
-        RuleError: nobody knows the architecture, what the name stands for is another network, it is fused but not
+        RuleError: nobody knows the architecture, the name is that of another network, it is fused but not
             quantized, its weights are not finite, or the disk is full.
 
     >>> import tempfile, timm
@@ -104,13 +105,13 @@ def save(  # noqa: PLR0913
     """
     check_module(model)
     check_weights(model)
-    held = _checkpoint(model, _described(model, name, images, classes, arguments), arguments or {})
-    _check_read_again(model, held, images)
+    checkpoint = _checkpoint(model, _described(model, name, images, classes, arguments), arguments or {})
+    _check_read_again(model, checkpoint, images)
     folder = None if Path(path).suffix == ".safetensors" else Path(path)
     file = folder / CHECKPOINT if folder else Path(path)
-    write_checkpoint(file, held)
+    write_checkpoint(file, checkpoint)
     if folder:
-        write_text(folder / "README.md", card(held, dict(about or {})))
+        write_text(folder / "README.md", card(checkpoint, dict(about or {})))
     return file
 
 
@@ -124,9 +125,15 @@ def _found(source: str) -> Path:
     if source and path.is_dir():
         return path / CHECKPOINT
     if not source or not path.exists():
-        known = sorted(str(file.relative_to(COMMITTED).with_suffix("")) for file in COMMITTED.rglob("*.safetensors"))
-        close = difflib.get_close_matches(source, known, n=1) or known
-        names = f", or one of {listed(close)}" if known else ", or clone the project, whose folder checkpoints has some"
+        committed_names = sorted(
+            str(file.relative_to(COMMITTED).with_suffix("")) for file in COMMITTED.rglob("*.safetensors")
+        )
+        close = difflib.get_close_matches(source, committed_names, n=1) or committed_names
+        names = (
+            f", or one of {listed(close)}"
+            if committed_names
+            else ", or clone the project, whose folder checkpoints has some"
+        )
         remedy = f"give a file, a run directory, {HUB}OWNER/NAME{names}"
         raise RuleError("a network must be one that is there", got=repr(source), remedy=remedy)
     return path
@@ -145,56 +152,66 @@ def _image(inputs: InputSpec, picture: str | Path | bytes) -> Tensor:
 def _described(
     model: nn.Module, name: str, images: Tensor | None, classes: Sequence[str], arguments: Mapping[str, Any] | None
 ) -> Checkpoint:
-    """What is known of a network, without its tensors: where it was read from, and what is given."""
-    held: Checkpoint | None = getattr(model, "meta", {}).get(_FACTS)
-    if not held:
+    """Return the facts of a network, without its tensors: those that it was read with, and the given ones."""
+    checkpoint: Checkpoint | None = getattr(model, "meta", {}).get(_FACTS)
+    if not checkpoint:
         timms: Mapping[str, Any] = getattr(model, "pretrained_cfg", None) or {}
-        held = Checkpoint({}, str(timms.get("architecture", "")), "train", {})
+        checkpoint = Checkpoint({}, str(timms.get("architecture", "")), "train", {})
     if images is not None:
         logits = logits_of_one(model, images).shape[1]
         shape, step = image_of(images.shape[1:]), input_step_for(images)
         levels = round(images.max().item() * 2.0**-step)
-        given = InputSpec(shape, step, levels, tuple(classes) or tuple(map(str, range(logits))))
-        held = replace(held, inputs=given)
-    elif held.inputs and getattr(model, "meta", {}).get(IMAGE, held.inputs.shape) != held.inputs.shape:
-        held = replace(held, inputs=None)
-    held = replace(held, model=name or held.model, arguments=dict(held.arguments if arguments is None else arguments))
-    if not held.model or held.inputs is None:
-        got = "no name of its architecture" if not held.model else "no images"
+        inputs = InputSpec(shape, step, levels, tuple(classes) or tuple(map(str, range(logits))))
+        checkpoint = replace(checkpoint, inputs=inputs)
+    elif (
+        checkpoint.inputs and getattr(model, "meta", {}).get(IMAGE, checkpoint.inputs.shape) != checkpoint.inputs.shape
+    ):
+        checkpoint = replace(checkpoint, inputs=None)
+    checkpoint = replace(
+        checkpoint,
+        model=name or checkpoint.model,
+        arguments=dict(checkpoint.arguments if arguments is None else arguments),
+    )
+    if not checkpoint.model or checkpoint.inputs is None:
+        got = "no name of its architecture" if not checkpoint.model else "no images"
         remedy = "give name=, as model.name= takes it, and images="
         raise RuleError("a saved network must say what it is and reads", got=got, remedy=remedy)
-    return held
+    return checkpoint
 
 
-def _checkpoint(model: nn.Module, held: Checkpoint, given: Mapping[str, Any]) -> Checkpoint:
+def _checkpoint(model: nn.Module, checkpoint: Checkpoint, arguments: Mapping[str, Any]) -> Checkpoint:
     """Return a network as a checkpoint: block sizes, bits and activations, unless given, are those of its modules."""
     blocks = {name: b for name, layer in weighted_layers(model).items() if (b := block_size_of(layer)) > 1}
     bits = getattr(model, "meta", {}).get(BITS)
-    said = bits or {"activation", CHOSEN} & given.keys()
-    if held.model not in ENTRY_POINTS and isinstance(model, fx.GraphModule) and not said:  # of polynomial_
+    stated = bits or {"activation", CHOSEN} & arguments.keys()
+    if checkpoint.model not in ENTRY_POINTS and isinstance(model, fx.GraphModule) and not stated:  # of polynomial_
         kinds = {"aespa": Aespa, "square": Square}
-        found = (name for name, kind in kinds.items() if any(isinstance(module, kind) for module in model.modules()))
-        held = replace(held, arguments=held.arguments | {"activation": next(found, "own")})
+        activations = (
+            name for name, kind in kinds.items() if any(isinstance(module, kind) for module in model.modules())
+        )
+        checkpoint = replace(checkpoint, arguments=checkpoint.arguments | {"activation": next(activations, "own")})
     stage = "qat" if bits else "finetune" if blocks else "train"
-    return replace(held, tensors=tensors_of(model), stage=stage, block_sizes=blocks, bits=Bits(*bits) if bits else None)
+    return replace(
+        checkpoint, tensors=tensors_of(model), stage=stage, block_sizes=blocks, bits=Bits(*bits) if bits else None
+    )
 
 
-def _check_read_again(model: nn.Module, held: Checkpoint, given: Tensor | None) -> None:
-    """Raise unless what a checkpoint stands for computes what the network does, also on some of the images given."""
-    assert held.inputs is not None
+def _check_read_again(model: nn.Module, checkpoint: Checkpoint, samples: Tensor | None) -> None:
+    """Raise unless the network of a checkpoint agrees with the saved one, also on some of the samples."""
+    assert checkpoint.inputs is not None
     rule = "what is saved must be the network again when it is read"
-    made = 'arguments= that it was made with, {"activation": "aespa"} after polynomial_'
-    remedy = f"give the name= and {made}; save a fused network before fuse, or quantized"
-    images = 0.45 + 0.1 * random_images(held.inputs.shape)  # of little contrast: more makes polynomials explode
-    images = images if given is None else torch.cat([images, given[:_COMPARED].to(images)])
+    hint = 'arguments= that it was made with, {"activation": "aespa"} after polynomial_'
+    remedy = f"give the name= and {hint}; save a fused network before fuse, or quantized"
+    images = 0.45 + 0.1 * random_images(checkpoint.inputs.shape)  # of little contrast: more makes polynomials explode
+    images = images if samples is None else torch.cat([images, samples[:_COMPARED].to(images)])
     like = next(model.parameters(), images)
     with evaluating(model), torch.no_grad():
-        wanted = model(images.to(like)).cpu()
+        expected = model(images.to(like)).cpu()
         try:
-            again = build(held, len(held.inputs.classes), held.inputs.shape)
-            found = again.to(like.dtype)(images.to(like.dtype))
+            again = build(checkpoint, len(checkpoint.inputs.classes), checkpoint.inputs.shape)
+            computed = again.to(like.dtype)(images.to(like.dtype))
         except (RuleError, RuntimeError) as error:
             got = error.got if isinstance(error, RuleError) else first_line(error)
-            raise RuleError(rule, got=f"{held.model}: {got}", remedy=remedy) from error
-    if not agree(found, wanted):
-        raise RuleError(rule, got=f"other logits of {held.model}", remedy=remedy)
+            raise RuleError(rule, got=f"{checkpoint.model}: {got}", remedy=remedy) from error
+    if not agree(computed, expected):
+        raise RuleError(rule, got=f"other logits of {checkpoint.model}", remedy=remedy)

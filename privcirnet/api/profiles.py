@@ -1,4 +1,4 @@
-"""How a verb's network is to be encrypted, and operation times for it: given, or measured once a process."""
+"""Settings of a verb's encryption, and operation times for it: given, or measured once a process."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,22 +17,22 @@ from privcirnet.runs.progress import Bar
 
 _WORDS = ("calibrate", "counted")
 _measured: dict[tuple[int, ...], Profile] = {}
-"""This machine's by the number of threads and the primes: a search that a rule stops need not measure again."""
+"""This machine's profiles by number of threads and primes: a search that a rule stops need not measure again."""
 
 
 def encryption(
     verb: str, config: CompileConfig | None, settings: Mapping[str, Any], profile: Profile | str | Path
 ) -> HEConfig:
-    """Return what scripts know a verb's settings by; arguments as of :func:`configured`, and its profile."""
-    given = asdict(configured(verb, CompileConfig, config, settings))
-    return HEConfig(**given, profile=named(profile))
+    """Return a verb's settings in the form of the scripts; arguments as for :func:`configured`, and its profile."""
+    fields = asdict(configured(verb, CompileConfig, config, settings))
+    return HEConfig(**fields, profile=named(profile))
 
 
 def named(profile: Profile | str | Path) -> str:
-    """Return what settings say of a profile that a verb was given.
+    """Return the name in settings of a profile that a verb was given.
 
     Raises:
-        RuleError: it is a word that is not known, or no profile's file.
+        RuleError: the word is not known, or no profile's file.
     """
     name = "calibrate" if isinstance(profile, Profile) else str(profile) or "calibrate"
     if name not in _WORDS:
@@ -48,7 +48,7 @@ def profile_for(profile: Profile | str | Path, he: HEConfig, bar: Bar) -> Profil
     Args:
         profile: operation times, a file's path, "counted" or "calibrate".
         he: settings, with a profile named that has no operation times.
-        bar: shows progress, if this machine is measured.
+        bar: progress bar, if this machine is measured.
 
     Raises:
         RuleError: the file is no profile.

@@ -1,13 +1,13 @@
-"""Progress bars for programs of others, the same as those of the scripts."""
+"""Progress bars for other programs, equal to those of the scripts."""
 
 from privcirnet.cli.console import progress_bar
 from privcirnet.runs.progress import Bar, silent
 
 
-def bars(shown: bool) -> Bar:
-    """Return what opens progress bars.
+def bars(visible: bool) -> Bar:
+    """Return the function that opens progress bars.
 
     Args:
-        shown: whether they are.
+        visible: whether they are shown.
     """
-    return progress_bar if shown else silent
+    return progress_bar if visible else silent

@@ -38,10 +38,10 @@ def search(
     """Choose a block size for every layer, for the least loss within a latency budget (PrivCirNet, Section 3.3).
 
     Args:
-        model: trained and dense; left as it was. With ``activations`` those of functions, and of modules that run more
-            than once, have names of their own, which :func:`privcirnet.polynomial_` knows too.
-        data: what it was trained on: (images (N, C, H, W), labels (N,)), or a DataLoader.
-        config: the budget and what to choose from.
+        model: trained, dense network; left as it was. With ``activations`` those of functions, and of modules that run
+            more than once, have names of their own, which :func:`privcirnet.polynomial_` knows too.
+        data: its training data: (images (N, C, H, W), labels (N,)), or a DataLoader.
+        config: budget and choices.
         profile: operation times: measured once a process ("calibrate", some seconds), a file's, "counted" for the
             papers' units, or that of an earlier search.
         link: "local", "lan", "wan44" or "wan": the network between client and server.
@@ -60,8 +60,8 @@ def search(
     model = with_plain_weights(model)
     he = HEConfig(profile=named(profile), link=link)
     config = configured("search", SearchConfig, config, settings)
-    given = vars(config) | _given(config.budget) | {"recipe": RecipeConfig(**asdict(config.recipe))}
-    run = SearchRunConfig(**given, he=he)
+    fields = vars(config) | _given(config.budget) | {"recipe": RecipeConfig(**asdict(config.recipe))}
+    run = SearchRunConfig(**fields, he=he)
     images, bar = OwnImages(data, None, partial(logits_of_one, model)), bars(progress)
     model = _priced(model, next(images.sampled(1, 1))[0], bool(config.activations))
     check_trained(model, images, run.sensitivity, run.samples)
@@ -90,7 +90,7 @@ def _priced(model: nn.Module, image: Tensor, activations: bool) -> nn.Module:
 
 
 def _given(budget: float | Budget) -> dict[str, float]:
-    """What search.py is told of a budget."""
+    """Return the settings of search.py for a budget."""
     if isinstance(budget, Budget):
         return {"budget": 0.0, "uniform": budget.uniform, "fraction": budget.fraction}
     return {"budget": budget}

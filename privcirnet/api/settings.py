@@ -17,20 +17,20 @@ P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound="DataclassInstance")
 _TAKEN: dict[type, Any] = {int: Integral, float: Real, list: (list, tuple), str: (str, bool)}
-"""Type of a field -> what is taken for it; amp may be True."""
+"""Type of a field -> type that is accepted for it; amp may be True."""
 _GROUP = re.compile(r"\b(?:recipe|he|quant)\.(?=\w)")
-"""What the scripts write before a setting's name."""
+"""Group that the scripts write before a setting's name."""
 _WORDS = {int: "an integer", float: "a number", bool: "True or False", str: "a text", list: "a list"}
 
 
-def configured(verb: str, schema: type[C], config: C | None, given: Mapping[str, Any]) -> C:
+def configured(verb: str, schema: type[C], config: C | None, keywords: Mapping[str, Any]) -> C:
     """Return a config with keywords in place of some of its fields.
 
     Args:
-        verb: that they were given to.
+        verb: verb that they were given to.
         schema: dataclass of the verb's settings.
-        config: one of them; None for its defaults.
-        given: values by field.
+        config: config of this class; None for its defaults.
+        keywords: values by field.
 
     Raises:
         RuleError: the config is of another type, a keyword is not a field, or a value has another type.
@@ -40,18 +40,18 @@ def configured(verb: str, schema: type[C], config: C | None, given: Mapping[str,
         got, remedy = type(config).__name__, f"give {schema.__name__}(...), or its fields by name"
         raise RuleError(f"a config of {verb} must be a {schema.__name__}", got=got, remedy=remedy)
     types = get_type_hints(schema)
-    for name in given:
+    for name in keywords:
         if name not in types:
             close = nearest(name, types)
             remedy = f"did you mean {close}=?" if close else f"help(privcirnet.{schema.__name__}) lists them"
             raise RuleError(f"a setting of {verb} must be a known one", got=name, remedy=remedy)
-    made = replace(config, **given)
-    for name, value in vars(made).items():
+    updated = replace(config, **keywords)
+    for name, value in vars(updated).items():
         kinds = _kinds(types[name])
         if not any(_is(value, kind) for kind in kinds):
             remedy = f"give {' or '.join(str(_WORDS.get(kind, kind.__name__)) for kind in kinds)}"
             raise RuleError(f"a setting of {verb} must have its type", got=f"{name}={value!r}", remedy=remedy)
-    return made
+    return updated
 
 
 def _kinds(of: Any) -> tuple[type, ...]:

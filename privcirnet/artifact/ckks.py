@@ -22,15 +22,15 @@ if TYPE_CHECKING:  # it loads the kernels
 
 VERSION = 3
 _SUMS, _ENDS = "/sums", "/ends"
-"""Tensors of the scales, which depend on the weights: bounds and sizes of sums; of image, means and logits."""
+"""Tensors of the scales, which depend on the weights: bounds and sizes of sums; those of image, means and logits."""
 
 
 def write_ckks(folder: Path, program: "CkksProgram", about: Mapping[str, Any], key: PrivateKey | None = None) -> None:
     """Write a CKKS program's folder.
 
     Args:
-        folder: where; an older program there is replaced when the new one is complete.
-        key: signs the program; None for a program without a signature.
+        folder: folder to write; an older program there is replaced when the new one is complete.
+        key: key that signs the program; None for a program without a signature.
 
     Raises:
         RuleError: the folder holds something that is not a program, or the disk is full.
@@ -49,7 +49,7 @@ def read_ckks(folder: Path, key: PublicKey | None = None) -> "CkksProgram":
     """Read a CKKS program.
 
     Args:
-        key: that must have signed it; None for any program.
+        key: key that must have signed it; None for any program.
 
     Returns:
         The program with its weights.
@@ -65,14 +65,18 @@ def read_ckks(folder: Path, key: PublicKey | None = None) -> "CkksProgram":
     data = read_manifest(folder, key, CKKS, (VERSION,))
     files = checked_files(folder, data, (WEIGHTS,))
     with complete("a CKKS program", folder):
-        nodes, tensors, known = manifest.nodes_from_list(data["nodes"]), tensors_of(files, WEIGHTS), data["description"]
-        public = ckks.from_dict(known)
-        refresh = Bootstrapping(public.parameters, **ckks.bootstrapping_from(known["bootstrapping"]))
+        nodes, tensors, description = (
+            manifest.nodes_from_list(data["nodes"]),
+            tensors_of(files, WEIGHTS),
+            data["description"],
+        )
+        public = ckks.from_dict(description)
+        refresh = Bootstrapping(public.parameters, **ckks.bootstrapping_from(description["bootstrapping"]))
         count = sum(isinstance(node.operation, Square) for node in nodes)
         scales = Scales.of(reals(tensors, _SUMS, (2, count)), reals(tensors, _ENDS, (3,)))
         network = Network(nodes, read_weights(nodes, tensors, reals, reals))
         program = CkksProgram(network, scales, refresh, public.log_step)
-    if ckks.to_dict(program) != known:
+    if ckks.to_dict(program) != description:
         rule = "a CKKS program's description must follow from its weights and its parameters"
         raise RuleError(rule, got=f"another in {folder}", remedy=REMEDY)
     return program

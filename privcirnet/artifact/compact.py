@@ -4,8 +4,8 @@ Row r of a weight is stored as integers v of [-127, 127] and a float32 step s_r 
 by s_r / 2 at most. The steps of a tensor stand beside it under its name with :data:`STEPS` behind it. Tensors of one
 dimension, such as biases and running statistics, stay as they are: they are few, and their ranges are wide.
 
-Of a quantized network the integers and the steps are its quantizers', so that it computes the same, bit for bit, and no
-steps stand beside. What its weights were before they were rounded is lost, which only further training would need.
+For a quantized network the integers and the steps are its quantizers', so that it computes the same, bit for bit, and
+no steps stand beside. Its weights before rounding are lost, which only further training would need.
 """
 
 import re
@@ -16,7 +16,7 @@ import numpy as np
 from privcirnet.errors import RuleError
 
 KINDS = ("float16", "rows8")
-"""Two bytes, or one byte and four for each row, instead of four."""
+"""Kinds of compact numbers: two bytes, or one byte and four for each row, instead of four."""
 STEPS = "@steps"
 _LARGEST = 127
 _QUANTIZER = re.compile(r"((.*\.parametrizations\.weight)\.\d+)\.log_step")
@@ -27,38 +27,40 @@ def compacted(tensors: Mapping[str, np.ndarray], kind: str, bits: int = 0) -> di
 
     Args:
         kind: one of :data:`KINDS`.
-        bits: of the weights of a quantized network, 0 of any other. Those of one bit stay as they are.
+        bits: bits of the weights of a quantized network, 0 for any other. Those of one bit stay as they are.
 
     Returns:
-        By name: the tensors, those of floating-point numbers smaller; with rows8 their steps besides.
+        Tensors by name, those of floating-point numbers smaller; with rows8 their steps besides.
     """
     if bits and kind == "float16":
         remedy = "use rows8, which keeps what they are rounded to"
         raise RuleError("quantized weights must keep their grid", got=f"float16 for {bits} bits", remedy=remedy)
     if bits:
         return dict(tensors) | (_on_their_grid(tensors, bits) if bits > 1 else {})
-    found: dict[str, np.ndarray] = {}
+    smaller: dict[str, np.ndarray] = {}
     for name, tensor in tensors.items():
         if not np.issubdtype(tensor.dtype, np.floating):
-            found[name] = tensor
+            smaller[name] = tensor
         elif kind == "float16":
             with np.errstate(over="ignore"):
-                found[name] = tensor.astype(np.float16)
-            _check(name, found[name])
+                smaller[name] = tensor.astype(np.float16)
+            _check(name, smaller[name])
         elif tensor.ndim > 1:
-            found[name], found[name + STEPS] = _rows(name, tensor)
+            smaller[name], smaller[name + STEPS] = _rows(name, tensor)
         else:
-            found[name] = tensor
-    return found
+            smaller[name] = tensor
+    return smaller
 
 
 def expanded(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the state dict that 8-bit rows stand for; one without them is returned as it is."""
-    found = {name: tensor for name, tensor in tensors.items() if not name.endswith(STEPS)}
-    stored = {name.removesuffix(STEPS): tensors[name] for name in tensors.keys() - found.keys()}
-    own = {name: steps for name, steps in _own_steps(found).items() if name in found and found[name].dtype == np.int8}
-    for name, steps in (stored | own).items():
-        whole = found.get(name)
+    """Return the state dict of 8-bit rows; one without them is returned as it is."""
+    weights = {name: tensor for name, tensor in tensors.items() if not name.endswith(STEPS)}
+    stored = {name.removesuffix(STEPS): tensors[name] for name in tensors.keys() - weights.keys()}
+    quantizer_steps = {
+        name: steps for name, steps in _own_steps(weights).items() if name in weights and weights[name].dtype == np.int8
+    }
+    for name, steps in (stored | quantizer_steps).items():
+        whole = weights.get(name)
         fits = whole is not None and whole.dtype == np.int8 and whole.ndim > 1 and steps.shape == whole.shape[:1]
         if whole is None or not fits or steps.dtype != np.float32 or not np.isfinite(steps).all():
             raise RuleError(
@@ -66,8 +68,8 @@ def expanded(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
                 got=f"{name} {steps.dtype} {steps.shape}",
                 remedy="make the file again with train.py evaluate= compact=rows8",
             )
-        found[name] = whole * _by_row(steps, whole)
-    return found
+        weights[name] = whole * _by_row(steps, whole)
+    return weights
 
 
 def _own_steps(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -25,7 +25,7 @@ REMEDY = "export it again with export.py"
 
 
 def program_folder(path: str) -> str:
-    """Return the folder of a program: of one that holds none, ``program`` in it, where export.py puts it."""
+    """Return the folder of a program: a folder itself, or ``program`` in it, where export.py puts it."""
     inner = Path(path) / "program"
     return str(inner) if (inner / MANIFEST).is_file() and not (Path(path) / MANIFEST).is_file() else path
 
@@ -35,7 +35,7 @@ def replacing_program(folder: Path, *, replace: bool = True) -> Iterator[Path]:
     """Open a draft that becomes a program's folder if the block succeeds.
 
     Args:
-        replace: whether it may be.
+        replace: whether a program there may be replaced.
 
     Yields:
         The path of the draft, an empty folder.
@@ -57,7 +57,7 @@ def finish_folder(
     """Write the manifest, with the checksums of the files, and the signatures.
 
     Args:
-        key: signs the program; None for a program without a signature.
+        key: key that signs the program; None for a program without a signature.
     """
     facts = json.loads(json.dumps(dict(about)))
     checksums = {MANIFEST: _sha256_of_facts(facts)} | {name: _sha256((draft / name).read_bytes()) for name in written}
@@ -73,7 +73,7 @@ def read_signature(folder: Path) -> tuple[bytes, bytes]:
     """Return the signatures of a program's folder and of its public description, which its server's greeting repeats.
 
     Returns:
-        both of them; empty ones of a program without a signature.
+        both of them; empty ones for a program without a signature.
     """
     if not (path := Path(folder) / SIGNATURE).is_file():
         return b"", b""
@@ -90,37 +90,40 @@ def read_manifest(folder: Path, key: PublicKey | None, name: str, versions: Sequ
     """Return a program's manifest, with its checksums.
 
     Args:
-        key: that must have signed it; None for any program.
-        name: of the format that it must have.
+        key: key that must have signed it; None for any program.
+        name: name of the format that it must have.
     """
     data = read_json(Path(folder) / MANIFEST, "a program's manifest", REMEDY)
     if key is not None:
         signed = (Path(folder) / MANIFEST).read_bytes()
         signature.check_folder(key, signed, read_signature(folder)[0])
         data = json.loads(signed)
-    made, asked = _MODES.get(str(data.get("format"))), _MODES[name]
-    if made and made != asked:
-        rule, remedy = f"this reads programs of mode={asked}", f"give mode={made}, or export it with mode={asked}"
-        raise RuleError(rule, got=f"{folder} of mode={made}", remedy=remedy)
+    mode, expected_mode = _MODES.get(str(data.get("format"))), _MODES[name]
+    if mode and mode != expected_mode:
+        rule, remedy = (
+            f"this reads programs of mode={expected_mode}",
+            f"give mode={mode}, or export it with mode={expected_mode}",
+        )
+        raise RuleError(rule, got=f"{folder} of mode={mode}", remedy=remedy)
     check_format(data, name, folder, versions)
     return data
 
 
 def checked_files(
-    folder: Path, data: dict[str, Any], needed: Sequence[str], others: re.Pattern[str] | None = None
+    folder: Path, data: dict[str, Any], needed: Sequence[str], optional: re.Pattern[str] | None = None
 ) -> dict[str, bytes]:
-    """Return the bytes of a program's files, all of them being what the manifest says.
+    """Return the bytes of a program's files, all checked against the manifest.
 
     Args:
-        others: names of further files, which are only checked.
+        optional: names of further files, which are only checked.
     """
     folder, checksums = Path(folder), data.pop("checksums", None)
-    known = {MANIFEST, *needed}
-    if not isinstance(checksums, dict) or not known <= checksums.keys():
+    required = {MANIFEST, *needed}
+    if not isinstance(checksums, dict) or not required <= checksums.keys():
         raise RuleError("a program must list its files' checksums", got=folder, remedy=REMEDY)
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     for name, checksum in checksums.items():
-        if name not in known and not (others and others.fullmatch(name)):
+        if name not in required and not (optional and optional.fullmatch(name)):
             raise RuleError("a program's files must have known names", got=f"{folder}: {name!r:.80}", remedy=REMEDY)
         path = folder / name
         read = path.read_bytes() if name != MANIFEST and path.is_file() else None
@@ -128,8 +131,8 @@ def checked_files(
         if actual != checksum:
             raise RuleError("a program's files must match their checksums", got=path, remedy=REMEDY)
         if name in needed and read is not None:
-            found[name] = read
-    return found
+            contents[name] = read
+    return contents
 
 
 def format_of(folder: Path) -> str:

@@ -12,7 +12,7 @@ from urllib.request import getproxies, proxy_bypass
 from privcirnet.errors import RuleError, first_line
 
 HUB = "hf-hub:"
-"""What the name of a network on the hub begins with."""
+"""Prefix of the name of a network on the hub."""
 _PATIENCE_S = 4.0
 """Seconds until the hub counts as out of reach."""
 
@@ -24,7 +24,7 @@ def hub_file(name: str, file: str) -> Path:
         name: ``hf-hub:OWNER/NAME``.
 
     Raises:
-        RuleError: there is none, or the hub is out of reach.
+        RuleError: there is no such file, or the hub is out of reach.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError

@@ -36,7 +36,7 @@ VERSION = 3
 WEIGHTS, PLAINTEXTS, FULL_FOLDER = "weights.safetensors", "plaintexts.safetensors", "plaintexts_full"
 _REHEARSAL = ("images", "changed", "refused", "differ", "difference")
 _FULL = re.compile(rf"{FULL_FOLDER}/[^/\\]+\.safetensors")
-"""Names that checksums may have beside the three files that are always there: all of them lie in the folder."""
+"""Names of optional files, all inside the folder, beside the three that are always there."""
 
 
 def write_program(
@@ -51,10 +51,10 @@ def write_program(
     """Write a program folder.
 
     Args:
-        folder: where; an older program there is replaced when the new one is complete.
-        full: also write every encoded plaintext as n coefficients mod t.
+        folder: folder to write; an older program there is replaced when the new one is complete.
+        full: whether to write every encoded plaintext, too, as n coefficients mod t.
         replace: whether an existing program may be replaced.
-        key: signs the program; None for a program without a signature.
+        key: key that signs the program; None for a program without a signature.
 
     Raises:
         RuleError: the folder exists and must not be replaced or holds something that is not a program, or the disk is
@@ -77,7 +77,7 @@ def read_program(folder: Path, key: PublicKey | None = None) -> tuple[Program, d
     """Read a program.
 
     Args:
-        key: that must have signed it; None for any program.
+        key: key that must have signed it; None for any program.
 
     Returns:
         The program with its weights, and its weight spectra by node.
@@ -95,15 +95,15 @@ def read_program(folder: Path, key: PublicKey | None = None) -> tuple[Program, d
 
 
 def read_measured(folder: Path) -> tuple[Profile | None, dict[str, float], str]:
-    """Return what was measured when a program was made, if its manifest says so.
+    """Return the measurements made with a program, if its manifest has them.
 
     Args:
-        folder: that :func:`write_program` made, with ``profile``, ``rehearsal`` and ``quantization`` among its facts.
+        folder: folder from :func:`write_program`, with ``profile``, ``rehearsal`` and ``quantization`` among its facts.
 
     Returns:
-        The profile that its plans were chosen by, how far logits are from the quantized network's
-        (:mod:`privcirnet.runs.rehearsal`), and in words how far those are from the ones before it was quantized; None
-        and nothing where it does not say.
+        The profile that its plans were chosen by, the distance of logits from the quantized network's
+        (:mod:`privcirnet.runs.rehearsal`), and in words the distance of those from the ones before quantization; None
+        and nothing where it has none.
     """
     data, where = read_manifest(folder, None, INTERACTIVE, (VERSION,)), Path(folder) / MANIFEST
     profile = data.get("profile")
@@ -134,9 +134,9 @@ def plaintext_coefficients(layer: Layer, spectrum: Residues, t: int) -> tuple[np
     Returns:
         (products (m, 5): piece, target, giant, baby, source; coefficients (m, n) of 1, X, ..., mod t).
     """
-    found = list(layer.plaintexts(spectrum, t))
-    products = np.array([product for product, _ in found], dtype=np.int64)
-    return products, batching.slots_to_coefficients(np.stack([slots for _, slots in found]), t)
+    plaintexts = list(layer.plaintexts(spectrum, t))
+    products = np.array([product for product, _ in plaintexts], dtype=np.int64)
+    return products, batching.slots_to_coefficients(np.stack([slots for _, slots in plaintexts]), t)
 
 
 def folder_bytes(folder: Path) -> dict[str, int]:
@@ -144,20 +144,22 @@ def folder_bytes(folder: Path) -> dict[str, int]:
     return {str(p.relative_to(folder)): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def _write_full(draft: Path, program: Program, found: Mapping[str, Residues]) -> Iterator[str]:
+def _write_full(draft: Path, program: Program, spectra_by_node: Mapping[str, Residues]) -> Iterator[str]:
     for node, layer in program.linear_nodes:
-        products, coefficients = plaintext_coefficients(layer, found[node.name], program.parameters.plain_modulus)
+        products, coefficients = plaintext_coefficients(
+            layer, spectra_by_node[node.name], program.parameters.plain_modulus
+        )
         name = f"{FULL_FOLDER}/{node.name}.safetensors"
         write_tensors(draft / name, {"products": products, "coefficients": coefficients})
         yield name
 
 
 def _checked_spectra(program: Program, tensors: Mapping[str, np.ndarray]) -> dict[str, Residues]:
-    """The spectra of the weights, which the stored ones must be."""
-    found = spectra(program)
+    """Return the spectra of the weights; raise unless the stored ones are equal."""
+    expected = spectra(program)
     for node, layer in program.linear_nodes:
         stored = integers(tensors, node.name, layer.spectrum_shape).astype(np.uint64)
-        if not np.array_equal(stored, found[node.name]):
+        if not np.array_equal(stored, expected[node.name]):
             rule, remedy = "a program's plaintexts must be those of its weights", "export it again"
             raise RuleError(rule, got=f"others in {node.name}", remedy=remedy)
-    return found
+    return expected

@@ -1,4 +1,4 @@
-"""The plan of a search: one file, which says of every layer how it is made circulant or part of another."""
+"""The plan of a search: one file with the block size of every layer, or the layer that it becomes part of."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,11 +8,11 @@ from privcirnet.artifact.records import VERSION, check_format, read_json, write_
 from privcirnet.errors import RuleError
 
 REPLACEMENTS = ("aespa", "square", "identity")
-"""What an activation may become: AESPA, a square, or nothing."""
+"""Possible replacements of an activation: AESPA, a square, or nothing."""
 
 
 def write_plan(path: Path, block_sizes: Mapping[str, int], **about: Any) -> None:
-    """Write plan.json: the block size of every weighted layer, by module name, and how it was found.
+    """Write plan.json: the block size of every weighted layer, by module name, and the facts of the search.
 
     Raises:
         RuleError: the disk is full.
@@ -52,18 +52,18 @@ def plan_pads(path: Path) -> bool:
 
 
 def plan_composed(path: Path) -> tuple[str, ...]:
-    """Return the layers that a plan makes one with the layer before them."""
-    found = read_json(path, "a plan", "make one with search.py").get("composed", [])
-    if not isinstance(found, list) or any(not isinstance(name, str) for name in found):
+    """Return the layers that a plan composes with the layer before them."""
+    composed = read_json(path, "a plan", "make one with search.py").get("composed", [])
+    if not isinstance(composed, list) or any(not isinstance(name, str) for name in composed):
         raise RuleError("a plan must list composed layers by name", got=path, remedy="make one with search.py")
-    return tuple(found)
+    return tuple(composed)
 
 
 def plan_activations(path: Path, model: str) -> dict[str, str]:
-    """Return what the activations of a network become that a plan replaces, by module name."""
+    """Return the replacements of the activations that a plan replaces, by module name."""
     read_plan(path, model=model)
     kinds, remedy = (*REPLACEMENTS, "own"), "make one with search.py activations=[aespa]"
-    found = read_json(path, "a plan", remedy).get("activations")
-    if not isinstance(found, dict) or any(kind not in kinds for kind in found.values()):
+    activations = read_json(path, "a plan", remedy).get("activations")
+    if not isinstance(activations, dict) or any(kind not in kinds for kind in activations.values()):
         raise RuleError(f"a plan must make activations one of {', '.join(kinds)}", got=f"{path}", remedy=remedy)
-    return {name: kind for name, kind in found.items() if kind != "own"}
+    return {name: kind for name, kind in activations.items() if kind != "own"}

@@ -69,12 +69,12 @@ class Bits(NamedTuple):
 
 @dataclass(frozen=True)
 class InputSpec:
-    """The images that a network reads, and what it tells apart.
+    """The images that a network reads, and its classes.
 
     Attributes:
-        shape: (C, H, W).
+        shape: shape (C, H, W).
         log_step: real pixel = integer x 2^log_step.
-        levels: integers are in [0, levels].
+        levels: largest integer; integers are in [0, levels].
         classes: names by label.
         data: name of the data set.
     """
@@ -94,10 +94,10 @@ class Checkpoint:
         model: name of a network of privcirnet.models or timm.
         stage: "train", "finetune", "replace" or "qat".
         block_sizes: block size by module name ({}: dense).
-        bits: of a quantized network, None before.
-        arguments: that the model was created with besides classes and channels, such as its activation.
+        bits: bits of a quantized network, None before.
+        arguments: arguments of the model besides classes and channels, such as its activation.
         composed: layers that are one with the layer before them once the network is fused.
-        inputs: what it reads; None: not known.
+        inputs: form of its images; None: not known.
     """
 
     tensors: dict[str, np.ndarray]
@@ -111,15 +111,15 @@ class Checkpoint:
 
     def digest(self) -> str:
         """Return the SHA-256 of the tensors with their names, types and shapes, in hexadecimal."""
-        found = hashlib.sha256()
+        sha256 = hashlib.sha256()
         for name, tensor in sorted(self.tensors.items()):
-            found.update(f"{name} {tensor.dtype} {tensor.shape}\n".encode())
-            found.update(np.ascontiguousarray(tensor).tobytes())
-        return found.hexdigest()
+            sha256.update(f"{name} {tensor.dtype} {tensor.shape}\n".encode())
+            sha256.update(np.ascontiguousarray(tensor).tobytes())
+        return sha256.hexdigest()
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write one safetensors file whose metadata says what the tensors are.
+    """Write one safetensors file with the facts of the checkpoint as metadata.
 
     Raises:
         RuleError: the disk is full.

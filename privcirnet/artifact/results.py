@@ -1,7 +1,7 @@
-"""What a server said of many pictures: JSON lines, one a picture, to which one run after the other adds.
+"""A server's answers for many pictures: JSON lines, one a picture, to which one run after the other adds.
 
 A line is in the file before the next picture is asked for, and on the disk a second later. A run that is killed loses
-nothing that was answered; a last line that it left in pieces is cut. Parquet is made of the lines at the end.
+no answer; an incomplete last line is cut. Parquet is made of the lines at the end.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ _OTHER = "give another results=, or move this one away"
 
 @dataclass(frozen=True)
 class Logit:
-    """One of the largest logits of a picture; ``name``: of its class."""
+    """One of the largest logits of a picture; ``name``: name of its class."""
 
     label: int
     name: str
@@ -36,19 +36,19 @@ class Logit:
 
 @dataclass(frozen=True)
 class PictureResult:
-    """What was found of one picture.
+    """The result of one picture.
 
     Attributes:
-        path: absolute, or with its protocol.
-        version: of the program.
-        label: of its class; None where it was refused.
-        name: of its class.
-        logits: the largest, from the largest.
-        margin: by which the first one is larger than the second; None where there is no second.
-        refused: why there is no class: the picture cannot be read, or the result is not to be used; "" otherwise.
-        seconds: from its encryption to its answer.
-        bytes_up: from the client to the server.
-        bytes_down: back.
+        path: absolute path, or one with its protocol.
+        version: version of the program.
+        label: label of its class; None where it was refused.
+        name: name of its class.
+        logits: largest logits, in falling order.
+        margin: difference of the first and the second; None where there is no second.
+        refused: reason for having no class: the picture cannot be read, or the result is not to be used; "" otherwise.
+        seconds: time from its encryption to its answer.
+        bytes_up: bytes from the client to the server.
+        bytes_down: bytes back.
         prepared: whether it had prepared work.
     """
 
@@ -69,14 +69,14 @@ class Results:
     """A file of results, open for one run.
 
     Args:
-        path: of JSON lines, or of Parquet, which has its lines beside it.
-        source: where all paths begin.
+        path: path of JSON lines, or of Parquet, which has its lines beside it.
+        source: prefix of all paths.
 
     Attributes:
-        rows: that were there.
+        rows: rows that were there.
 
     Raises:
-        RuleError: another run writes it, or what is there is damaged, of other pictures, or no result.
+        RuleError: another run writes it, or the file is damaged, of other pictures, or no result.
     """
 
     def __init__(self, path: Path, source: str) -> None:
@@ -95,7 +95,7 @@ class Results:
         self._synced = time.monotonic()
 
     def _read(self, source: str) -> dict[str, PictureResult]:
-        """The rows of the file by their paths; what a killed run left of its last line is cut."""
+        """Return the rows of the file by their paths; an incomplete last line of a killed run is cut."""
         rows, end = dict[str, PictureResult](), 0
         lines = self._file.read().splitlines(keepends=True)
         for number, line in enumerate(lines, 1):
@@ -116,13 +116,13 @@ class Results:
 
     def check_version(self, version: str) -> None:
         """Raise unless all rows are of a program's version."""
-        other = next((row.version for row in self.rows.values() if row.version != version), version)
-        if other != version:
-            got = f"{self._lines} of version {other}, and a program of version {version}"
+        mismatch = next((row.version for row in self.rows.values() if row.version != version), version)
+        if mismatch != version:
+            got = f"{self._lines} of version {mismatch}, and a program of version {version}"
             raise RuleError("results must be of one version of a program", got=got, remedy=_OTHER)
 
     def add(self, row: PictureResult) -> None:
-        """Write a row; another process can read it from now on.
+        """Write a row, which other processes can read from now on.
 
         Raises:
             RuleError: the disk is full.
@@ -136,7 +136,7 @@ class Results:
                 self._synced = time.monotonic()
 
     def complete(self) -> None:
-        """Make the Parquet file, if that is what is asked for."""
+        """Make the Parquet file, if the results are to be one."""
         if self.path.suffix != PARQUET:
             return
         arrow, parquet = _parquet()
@@ -156,7 +156,7 @@ class Results:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """A file of lines, its owner's alone, that no other run writes."""
+    """Open a file of lines, its owner's alone, that no other run writes."""
     try:
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0)
     except OSError as error:
@@ -172,7 +172,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _parquet() -> tuple[Any, Any]:
-    """The packages that write Parquet."""
+    """Return the packages that write Parquet."""
     try:
         import pyarrow  # pyright: ignore[reportMissingImports]
         from pyarrow import parquet  # pyright: ignore[reportMissingImports]
@@ -186,14 +186,14 @@ def _parquet() -> tuple[Any, Any]:
 
 
 def _schema(arrow: Any) -> Any:
-    """The columns of :class:`Row`."""
+    """Return the columns of :class:`PictureResult`."""
     text, whole, real = arrow.string(), arrow.int64(), arrow.float64()
     logit = arrow.struct([("label", whole), ("name", text), ("value", real)])
     kinds = {"label": whole, "logits": arrow.list_(logit), "margin": real, "seconds": real, "prepared": arrow.bool_()}
     kinds |= {"bytes_up": whole, "bytes_down": whole}
-    return arrow.schema([(each.name, kinds.get(each.name, text)) for each in fields(PictureResult)])
+    return arrow.schema([(column.name, kinds.get(column.name, text)) for column in fields(PictureResult)])
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:
-    """A row whose path is text: names of files may have any bytes."""
+    """Return a row whose path is text: names of files may have any bytes."""
     return row | {"path": row["path"].encode(errors="backslashreplace").decode()}

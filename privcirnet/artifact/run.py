@@ -12,13 +12,13 @@ from privcirnet.artifact.records import read_json
 from privcirnet.errors import RuleError
 
 SUMMARY = "summary.json"
-"""What a complete run leaves in its folder."""
+"""File that a complete run leaves in its folder."""
 PLACES = frozenset(
     {"root", "out", "device", "evaluate", "resume", "overwrite", "tensorboard", "data.root", "data.cache"}
 )
 """Settings that do not change what a run computes."""
 MACHINES = frozenset({"recipe.amp"})
-"""Settings that are best chosen by the machine: a result with another value is complete all the same."""
+"""Settings best chosen by the machine: a result with another value is complete all the same."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Run:
     """A run that has a folder.
 
     Attributes:
-        settings: nested plain data: all that it is asked to do.
-        free: names of settings in full, as "recipe.amp", that may be others than those of the result that is there.
+        settings: all settings, nested plain data.
+        free: names of settings in full, as "recipe.amp", that may differ from those of an existing result.
     """
 
     folder: Path
@@ -37,7 +37,7 @@ class Run:
     def changes(self, before: Mapping[str, Any]) -> list[str]:
         """Return how the settings differ from earlier ones, "name=now after before" each.
 
-        Where a run is, and on what machine, is no difference; paths in the root are compared relative to it.
+        Folder and machine of a run make no difference; paths in the root are compared relative to it.
         """
         old, new = _comparable(before), _comparable(self.settings)
         names = sorted((old.keys() | new.keys()) - self.free - PLACES)
@@ -53,18 +53,18 @@ def check_replaced(settings: Mapping[str, Any]) -> None:
     """Raise if a complete run in the settings' folder has other settings, unless it may be replaced.
 
     Args:
-        settings: of a command, with ``out`` and ``overwrite``.
+        settings: settings of a command, with ``out`` and ``overwrite``.
 
     Raises:
-        RuleError: it has, or its summary is damaged.
+        RuleError: it has others, or its summary is damaged.
     """
     summary = Path(settings["out"]) / SUMMARY
     if settings["overwrite"] or not summary.is_file():
         return
-    held = read_json(summary, "a summary", "remove it")
-    if not (changes := Run(summary.parent, settings, MACHINES).changes(held.get("config", {}))):
+    earlier = read_json(summary, "a summary", "remove it")
+    if not (changes := Run(summary.parent, settings, MACHINES).changes(earlier.get("config", {}))):
         return
-    top1 = held.get("top1", held.get("top1_encrypted"))
+    top1 = earlier.get("top1", earlier.get("top1_encrypted"))
     accuracy = "" if top1 is None else f", which has {top1:.2f} % top-1"
     got = f"{', '.join(changes)} for {settings['out']}{accuracy}"
     remedy = "give another out=, which keeps both, or overwrite=true, which replaces it"
@@ -76,7 +76,7 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[int]:
     """Hold a lock file.
 
     Args:
-        wait: until no other process holds it.
+        wait: whether to wait until no other process holds it.
 
     Yields:
         A file descriptor; the lock is held until all processes that have it have ended.
@@ -94,19 +94,19 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested settings with their names in one piece.
 
     Args:
-        settings: plain data; what is inside of lists stays as it is.
+        settings: plain data; the contents of lists stay as they are.
 
     >>> flat({"recipe": {"epochs": 4}})
     {'recipe.epochs': 4}
     """
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for name, value in settings.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return found
+        flattened |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flattened
 
 
 def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Flat settings as JSON has them, with paths in the root relative to it."""
+    """Return flat settings in the form of JSON, with paths in the root relative to it."""
     root = f"{settings.get('root', '')}/"
-    found = flat(json.loads(json.dumps(settings)))
-    return {name: value.removeprefix(root) if isinstance(value, str) else value for name, value in found.items()}
+    flattened = flat(json.loads(json.dumps(settings)))
+    return {name: value.removeprefix(root) if isinstance(value, str) else value for name, value in flattened.items()}

@@ -1,7 +1,7 @@
 """The contents of each script's ``summary.json`` that others read; :mod:`.typed_json` reads and writes them.
 
-A field without a default is required; every other one may be absent: of what does not happen in a run, nothing is
-written. Keys that no field names are ignored. JSON has no name for infinity or NaN: both read as null.
+A field without a default is required; every other one may be absent: nothing is written of steps that a run does not
+have. Keys that no field names are ignored. JSON has no name for infinity or NaN: both read as null.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 Real = float
-"""float, in the annotations of a record that has a field of that name."""
+"""Type float for the annotations of a record that has a field of that name."""
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class Training:
     """One training stage.
 
     Attributes:
-        top1: in percent, on the held-out test images.
-        parameters: the number of stored ones.
-        activation: what activations were made by the network's arguments; "own" if they stay, None if nothing is said.
+        top1: accuracy in percent, on the held-out test images.
+        parameters: number of stored parameters.
+        activation: kind of activations by the network's arguments; "own" if they stay, None if there is none.
     """
 
     top1: float
@@ -41,14 +41,14 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Priced:
-    """What the budget limits of an option, in seconds."""
+    """The amount of an option that the budget limits, in seconds."""
 
     latency: float | None = None
 
 
 @dataclass(frozen=True)
 class Activation:
-    """An activation of a search: what it becomes, one of the options."""
+    """An activation of a search: its options, and the one that it becomes."""
 
     becomes: str = "own"
     options: dict[str, Priced] = field(default_factory=dict)
@@ -96,8 +96,8 @@ class BoundsCheck:
     """Images on which measured bounds were checked.
 
     Attributes:
-        beyond: of them with a value that the plain modulus does not carry, so that their result is wrong.
-        spare_bits: of the modulus over the largest value of the others.
+        beyond: number of images with a value that the plain modulus does not carry, so that their result is wrong.
+        spare_bits: bits of the modulus over the largest value of the others.
     """
 
     images: int
@@ -107,7 +107,7 @@ class BoundsCheck:
 
 @dataclass(frozen=True)
 class TruncationTrial:
-    """Held-out images in clear with random truncations: how many change their class, or would be refused."""
+    """Held-out images in clear with random truncations: the numbers that change their class or would be refused."""
 
     images: int
     changed: int
@@ -118,23 +118,23 @@ class TruncationTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSummary:
-    """A program for encrypted inference, whichever way it is to run.
+    """A program for encrypted inference, in any mode.
 
     Attributes:
-        mode: "ckks" for one request and one answer; of others nothing is said.
-        linear: nodes with weights.
-        max_value_bits: of the largest value.
-        bounds_bits: of the values of each node.
-        output_bits: of right results.
-        flooding_distance_bits: an image's noise is hidden to 2^-this.
-        stacks: images that a layer prepares together, by node.
-        bytes_stacks: of their weights in the server's memory.
-        operations: of one image, by name.
-        levels: of the chain of primes.
-        level_image: of a request.
-        failure_bits: a bootstrapping fails with probability 2^-this.
-        precision_bits: of the reply, by the simulator.
-        processor_seconds_predicted: of "layers" and of "bootstrapping".
+        mode: "ckks" for one request and one answer; None for others.
+        linear: number of nodes with weights.
+        max_value_bits: bits of the largest value.
+        bounds_bits: bits of the values of each node.
+        output_bits: bits of right results.
+        flooding_distance_bits: negative log2 of the distance to which an image's noise is hidden.
+        stacks: number of images that a layer prepares together, by node.
+        bytes_stacks: bytes of their weights in the server's memory.
+        operations: operations of one image, by name.
+        levels: levels of the chain of primes.
+        level_image: level of a request.
+        failure_bits: negative log2 of the probability that a bootstrapping fails.
+        precision_bits: precision of the reply, by the simulator.
+        processor_seconds_predicted: processor seconds of "layers" and of "bootstrapping".
         files: bytes by name.
     """
 
@@ -180,7 +180,7 @@ class ExportSummary:
 
     @property
     def ckks(self) -> bool:
-        """Whether images take one request and one answer, on bootstrapped CKKS; such a chain has no quantized stage."""
+        """Return whether images take one request and one answer, on bootstrapped CKKS, without a quantized stage."""
         return self.mode == "ckks"
 
 
@@ -189,11 +189,11 @@ class LayerRow:
     """The costs of one encrypted layer for one image.
 
     Attributes:
-        seconds: of both parties, or of a CKKS server.
-        seconds_client: of a client alone.
-        seconds_waiting: of a client alone for its server, the last image.
-        level: behind the layer.
-        precision_bits: behind the layer, by the simulator.
+        seconds: seconds of both parties, or of a CKKS server.
+        seconds_client: seconds of a client alone.
+        seconds_waiting: seconds that a client alone waits for its server, for the last image.
+        level: level behind the layer.
+        precision_bits: precision behind the layer, by the simulator.
     """
 
     name: str
@@ -232,7 +232,7 @@ class Prediction:
 
     @property
     def refused(self) -> bool:
-        """Whether the client refused the result."""
+        """Return whether the client refused the result."""
         return self.encrypted < 0
 
 
@@ -258,7 +258,7 @@ class Online:
 
 @dataclass(frozen=True)
 class PreparationSummary:
-    """What was done before an image came."""
+    """The work done before an image came."""
 
     seconds_per_image: float
     bytes_per_image: float
@@ -268,33 +268,33 @@ class PreparationSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class InferenceSummary:
-    """A run of encrypted inference, whichever way the network runs; ``top1`` values are percents on its images.
+    """A run of encrypted inference, in any mode; ``top1`` values are percents on its images.
 
     Attributes:
-        mode: "ckks" for one request and one answer; of others nothing is said.
-        top1_clear: of the same network in clear.
-        logits_equal: images whose values all follow the integer network's.
-        unit: up to which they do; None: bit for bit.
-        logits_bits: logits are right to 2^-this of the largest one, in the worst of all images; of CKKS.
-        beyond: images with a value beyond the bounds that examples told; of CKKS.
-        seconds: of all images, set-up left out; from an image's coming on, so with what is prepared for it then.
-        seconds_warm_up: of an image before the first one, for which kernels are compiled or loaded.
-        seconds_client: of work, for an image; so the server's.
+        mode: "ckks" for one request and one answer; None for others.
+        top1_clear: accuracy of the same network in clear.
+        logits_equal: number of images whose values all follow the integer network's.
+        unit: unit up to which they do; None: bit for bit.
+        logits_bits: negative log2 of the logits' error, as a share of the largest one, in the worst image; of CKKS.
+        beyond: number of images with a value beyond the bounds from examples; of CKKS.
+        seconds: seconds of all images without set-up, from an image's arrival on, with work prepared for it then.
+        seconds_warm_up: seconds of an image before the first one, for which kernels are compiled or loaded.
+        seconds_client: seconds of the client's work, for an image; so the server's.
         throttle: link that messages were held up by.
-        links: predicted, by link.
-        prepared: images whose encrypted work was done before they came.
-        online: an image, once its encrypted work is done; None of a CKKS program.
-        preparation: what is done first for an image, before it comes or when it came.
+        links: predictions by link.
+        prepared: number of images whose encrypted work was done before they came.
+        online: costs of an image once its encrypted work is done; None for a CKKS program.
+        preparation: work done first for an image, before it comes or when it came.
         counted: whether layers' predictions are in the papers' units instead of seconds.
-        dropped: why prepared work was not used, or not made.
+        dropped: reason why prepared work was not used, or not made.
         memory: most bytes of the process of "client", of "server", or of "both".
         refused: indices of images whose result is not to be used.
         classes: names by label.
-        operations: of one image, by name.
-        bytes_keys: as they travel, once.
-        bytes_keys_server: in memory.
-        levels: of the chain of primes.
-        precision_bits: of the reply, by the simulator.
+        operations: operations of one image, by name.
+        bytes_keys: bytes of the keys as they travel, once.
+        bytes_keys_server: bytes of the keys in the server's memory.
+        levels: levels of the chain of primes.
+        precision_bits: precision of the reply, by the simulator.
     """
 
     mode: str | None = None
@@ -356,25 +356,25 @@ class InferenceSummary:
 
     @property
     def exact(self) -> bool:
-        """Whether results follow an integer network's; otherwise they are near real ones."""
+        """Return whether results follow an integer network's; otherwise they are near real ones."""
         return self.mode != "ckks"
 
     @property
     def in_words_exact(self) -> str:
-        """Return how exactly results follow the integer network's."""
+        """Return the exactness with which results follow the integer network's."""
         return f"to within {self.unit}" if self.unit else "exactly, bit for bit"
 
     @property
     def clear_name(self) -> str:
-        """The network in clear, in a word."""
+        """Word for the network in clear."""
         return "integer" if self.exact else "clear"
 
     @property
     def rehearsal(self) -> bool:
-        """Whether nothing was encrypted."""
+        """Return whether nothing was encrypted."""
         return self.engine == "cleartext"
 
     @property
     def done(self) -> str:
-        """What was done with the images, in one word."""
+        """Word for the treatment of the images."""
         return "rehearsed" if self.rehearsal else "encrypted"

@@ -11,13 +11,13 @@ Record = TypeVar("Record")
 
 
 def plain(value: Any) -> Any:
-    """Return a record as data for JSON; what is None is left out."""
+    """Return a record as data for JSON; attributes that are None are left out."""
     if is_dataclass(value):
-        held = {f.name: getattr(value, f.name) for f in fields(value)}
-        return {name: plain(each) for name, each in held.items() if each is not None}
+        attributes = {f.name: getattr(value, f.name) for f in fields(value)}
+        return {name: plain(entry) for name, entry in attributes.items() if entry is not None}
     if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items()}
-    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
+        return {name: plain(entry) for name, entry in value.items()}
+    return [plain(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def read_record(kind: type[Record], path: Path) -> Record:
@@ -34,7 +34,7 @@ def fit(hint: Any, value: Any, key: str) -> Any:
     """Return a JSON value as an annotated type.
 
     Args:
-        value: from JSON.
+        value: value from JSON.
 
     Raises:
         ValueError: the value does not fit.
@@ -66,12 +66,12 @@ def _fit_key(hint: type, value: str, key: str) -> Any:
 
 def _fit_record(kind: Any, value: dict[str, Any], key: str) -> Any:
     hints = get_type_hints(kind)
-    wanted = {f.name: f for f in fields(kind)}
-    missing = [n for n, f in wanted.items() if n not in value and MISSING is f.default is f.default_factory]
+    record_fields = {f.name: f for f in fields(kind)}
+    missing = [n for n, f in record_fields.items() if n not in value and MISSING is f.default is f.default_factory]
     if missing:
         raise ValueError(f"{f'{key}.{missing[0]}'.lstrip('.')!r} is missing")
     return kind(
-        **{name: fit(hints[name], value[name], f"{key}.{name}".lstrip(".")) for name in wanted if name in value}
+        **{name: fit(hints[name], value[name], f"{key}.{name}".lstrip(".")) for name in record_fields if name in value}
     )
 
 

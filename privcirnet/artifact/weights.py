@@ -15,16 +15,16 @@ from privcirnet.he.program.operation import NO_ROWS, Node, Weights
 
 Tensors = Mapping[str, np.ndarray]
 Reader = Callable[[Tensors, str, tuple[int, ...]], np.ndarray]
-"""(tensors of a file, name, shape) -> the checked tensor."""
+"""Function (tensors of a file, name, shape) -> the checked tensor."""
 
 
 def weight_tensors(weights: Mapping[str, Weights]) -> dict[str, np.ndarray]:
     """Return a network's weights as tensors."""
     return {
-        f"{name}.{field}": _stored(getattr(each, field), narrow=field == "rows")
-        for name, each in weights.items()
+        f"{name}.{field}": _stored(getattr(layer_weights, field), narrow=field == "rows")
+        for name, layer_weights in weights.items()
         for field in ("rows", "bias")
-        if getattr(each, field).size
+        if getattr(layer_weights, field).size
     }
 
 
@@ -34,13 +34,13 @@ def read_weights(nodes: Sequence[Node], tensors: Tensors, rows: Reader, bias: Re
     Raises:
         RuleError: a tensor is missing, or of another type or shape.
     """
-    found: dict[str, Weights] = {}
+    weights: dict[str, Weights] = {}
     for node in nodes:
         shapes = node.operation.tensors(node.shape)
         if shapes:
-            own = rows(tensors, f"{node.name}.rows", shapes["rows"]) if "rows" in shapes else NO_ROWS
-            found[node.name] = Weights(own, bias(tensors, f"{node.name}.bias", shapes["bias"]))
-    return found
+            layer_rows = rows(tensors, f"{node.name}.rows", shapes["rows"]) if "rows" in shapes else NO_ROWS
+            weights[node.name] = Weights(layer_rows, bias(tensors, f"{node.name}.bias", shapes["bias"]))
+    return weights
 
 
 def integers(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -54,24 +54,24 @@ def integers(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 def bounded_integers(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Return int64, see :data:`Reader`."""
-    found = integers(tensors, name, shape)
-    if np.abs(found.astype(np.float64)).max(initial=0) >= 2.0**bounds.MAX_BOUND_BITS:
+    values = integers(tensors, name, shape)
+    if np.abs(values.astype(np.float64)).max(initial=0) >= 2.0**bounds.MAX_BOUND_BITS:
         raise RuleError("a bias must be under the value bound", got=name, remedy=REMEDY)
-    return found
+    return values
 
 
 def reals(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Return float64, see :data:`Reader`."""
-    found = _of_kind(tensors, name, shape, "f", "real numbers").astype(np.float64)
-    if not np.isfinite(found).all():
+    values = _of_kind(tensors, name, shape, "f", "real numbers").astype(np.float64)
+    if not np.isfinite(values).all():
         rule, remedy = "weights must be finite", "train the network again: its loss may have become NaN"
         raise RuleError(rule, got=f"others in {name}", remedy=remedy)
-    return found
+    return values
 
 
 @contextmanager
 def complete(what: str, folder: Path) -> Iterator[None]:
-    """Return a context that says what is wrong with a program of whose parts one is missing or of another type."""
+    """Return a context that names a part of a program which is missing or of another type."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
@@ -89,11 +89,11 @@ def tensors_of(files: Mapping[str, bytes], name: str) -> dict[str, np.ndarray]:
         raise RuleError(rule, got=f"{name}: {error}", remedy=REMEDY) from None
 
 
-def _of_kind(tensors: Tensors, name: str, shape: tuple[int, ...], kinds: str, said: str) -> np.ndarray:
+def _of_kind(tensors: Tensors, name: str, shape: tuple[int, ...], kinds: str, description: str) -> np.ndarray:
     tensor = tensors.get(name)
     if tensor is None or tensor.shape != shape or tensor.dtype.kind not in kinds:
         got = "none" if tensor is None else f"{tensor.dtype} {tensor.shape}"
-        raise RuleError(f"a program's tensor {name} must be {said} {shape}", got=got, remedy=REMEDY)
+        raise RuleError(f"a program's tensor {name} must be {description} {shape}", got=got, remedy=REMEDY)
     return tensor
 
 

@@ -24,7 +24,7 @@ class Cbc(pulp.COIN_CMD):
         super().__init__(path=pulp.PULP_CBC_CMD.pulp_cbc_path, msg=False, gapRel=0, options=options)
 
     def actualSolve(self, lp: pulp.LpProblem, **settings: Any) -> int:
-        """Solve a programme; return PuLP's number of its outcome.
+        """Return PuLP's number for the outcome of a programme.
 
         Raises:
             RuleError: no folder for temporary files can be written, or CBC cannot be started.

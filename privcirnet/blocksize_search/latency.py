@@ -165,7 +165,7 @@ def seconds_of(table: FigureTable) -> dict[str, dict[int, float]]:
 
 
 def amounts_of(table: FigureTable, what: str) -> dict[str, dict[int, float]]:
-    """Return one attribute of :class:`Figures` of every entry."""
+    """Return one attribute of :class:`CostPrediction` of every entry."""
     return {name: {b: getattr(figures, what) for b, figures in row.items()} for name, row in table.items()}
 
 

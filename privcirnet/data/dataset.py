@@ -40,7 +40,7 @@ class Examples(Protocol):
 
     @property
     def has_tests(self) -> bool:
-        """Whether there are held-out images."""
+        """Return whether there are held-out images."""
         ...
 
     def steps(self, size: int) -> int:

@@ -8,7 +8,7 @@ from privcirnet.nn.activations import Square
 _WITHOUT_STATE: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "relu6": nn.ReLU6, "gelu": nn.GELU, "square": Square}
 
 NAMES = (*_WITHOUT_STATE, "aespa")
-"""Names that `activation` knows."""
+"""Names accepted by `activation`."""
 
 
 def activation(name: str, channels: int, channels_last: bool = False) -> nn.Module:

@@ -102,7 +102,7 @@ class PolynomialAttention(nn.Module):
 
     @property
     def _of_pairs(self) -> bool:
-        """Whether c has a value for each pair of tokens, not for each head."""
+        """Return whether c has a value for each pair of tokens, not for each head."""
         return self.shift[0].numel() > 1
 
     @property

@@ -27,7 +27,7 @@ def learn_steps_(graph: fx.GraphModule) -> fx.GraphModule:
     ReLU have no sign.
 
     Args:
-        graph: from :func:`privcirnet.passes.quantize.quantize`, calibrated.
+        graph: result of :func:`privcirnet.passes.quantize.quantize`, calibrated.
     """
     for module in weighted_modules(graph):
         quantizer = quantizer_of(module)

@@ -201,10 +201,10 @@ _KINDS: dict[Any, str] = {
 }
 """Function, or method by name -> kind."""
 LIMITS: dict[Any, tuple[float, float]] = {
-    each: row.limits
+    rectifier: row.limits
     for kind, row in MODULES.items()
     if row.limits is not None
-    for each in (kind, *row.calls, *row.methods)
+    for rectifier in (kind, *row.calls, *row.methods)
 }
 """Rectifier, as a module or a call -> values below and above which its result is constant; GELU's within 0.16."""
 FUNCTIONS = tuple(kind for kind, row in MODULES.items() if row.function and kind is not TableFunction)

@@ -10,7 +10,7 @@ class TableFunction(nn.Module):
         function: "exp", "reciprocal" or "rsqrt".
 
     >>> import torch
-    >>> Tabulated("rsqrt")(torch.tensor([4.0, 16.0])).tolist()
+    >>> TableFunction("rsqrt")(torch.tensor([4.0, 16.0])).tolist()
     [0.5, 0.25]
     """
 

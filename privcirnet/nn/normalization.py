@@ -62,7 +62,7 @@ class SubtractMax(nn.Module):
     Args:
         groups: g, side by side.
 
-    >>> BelowMax(2)(torch.tensor([[[1.0, 4.0, 3.0, 2.0]]])).tolist()
+    >>> SubtractMax(2)(torch.tensor([[[1.0, 4.0, 3.0, 2.0]]])).tolist()
     [[[-3.0, 0.0, 0.0, -1.0]]]
     """
 
@@ -113,7 +113,7 @@ class DecomposedLayerNorm(nn.Module):
         centers: whether the mean is subtracted.
 
     >>> x = torch.randn(2, 3, 5)
-    >>> torch.allclose(5**0.5 * NormPieces(5, 3, 1e-5)(x), nn.functional.layer_norm(x, (5,)), atol=1e-5)
+    >>> torch.allclose(5**0.5 * DecomposedLayerNorm(5, 3, 1e-5)(x), nn.functional.layer_norm(x, (5,)), atol=1e-5)
     True
     """
 

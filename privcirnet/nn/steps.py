@@ -141,7 +141,7 @@ def refine(graph: fx.GraphModule, guard_bits: int) -> fx.GraphModule:
     2^-guard_bits of the step that the network was trained for.
 
     Args:
-        graph: from :func:`privcirnet.passes.quantize.quantize`, trained; left as it was.
+        graph: result of :func:`privcirnet.passes.quantize.quantize`, trained; left as it was.
         guard_bits: number of further bits, 0 or more; a step never becomes finer than the sum that it rounds.
 
     Raises:

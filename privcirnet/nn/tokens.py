@@ -13,7 +13,7 @@ class ToTokens(nn.Module):
 
     The constants are the class token's value and the position embeddings.
 
-    >>> Tokens(5, 8)(torch.randn(3, 8, 2, 2)).shape
+    >>> ToTokens(5, 8)(torch.randn(3, 8, 2, 2)).shape
     torch.Size([3, 5, 8])
     """
 

@@ -24,7 +24,7 @@ def correct_biases_(graph: fx.GraphModule, fused: fx.GraphModule, images: Tensor
     """Return a quantized network with the biases of its layers corrected; a layer without one is left as it is.
 
     Args:
-        graph: from :func:`privcirnet.passes.quantize.quantize`, in evaluation mode; changed in place.
+        graph: result of :func:`privcirnet.passes.quantize.quantize`, in evaluation mode; changed in place.
         fused: network that it was made from; left as it was.
         images: network inputs, (N, C, H, W).
     """

@@ -86,7 +86,7 @@ def compose_(fused: fx.GraphModule, seconds: Collection[str]) -> fx.GraphModule:
     """Compose layers with those before them, in place; the network computes the same up to rounding.
 
     Args:
-        fused: from :func:`privcirnet.passes.fuse.fuse`, its weights not quantized.
+        fused: result of :func:`privcirnet.passes.fuse.fuse`, its weights not quantized.
         seconds: names of the layers, each the second one of a pair.
 
     Returns:

@@ -57,7 +57,7 @@ def unfold_softmax_(
     Queries that have no layer of their own get one.
 
     Args:
-        calls: how often each module is called, by name.
+        calls: number of calls of each module, by name.
     """
     before, (tokens, channels) = arguments(node), _shape_of(node, calls)
     heads, constants, layer = attention.heads, attention.constants, module_of(fused, before[0])
@@ -135,7 +135,7 @@ def unfold_norm_(fused: fx.GraphModule, node: fx.Node, norm: Norm, calls: Mappin
 
     Args:
         norm: a layer norm of tokens or vectors; a group norm of maps or vectors, whose groups are tokens here.
-        calls: how often each module is called, by name.
+        calls: number of calls of each module, by name.
     """
     shape = _shape_of(node, calls)
     channels, tokens = _normalized(norm, shape, str(node.target))

@@ -56,7 +56,7 @@ def equalize_(graph: fx.GraphModule, images: Tensor) -> fx.GraphModule:
     """Return the graph, channels scaled between layers so that quantization costs less; outputs stay, up to rounding.
 
     Args:
-        graph: from :func:`privcirnet.passes.fuse.fuse`, in evaluation mode; changed in place.
+        graph: result of :func:`privcirnet.passes.fuse.fuse`, in evaluation mode; changed in place.
         images: network inputs, (N, C, H, W), on which channels are measured.
     """
     pairs = _pairs(graph)

@@ -1,7 +1,7 @@
 """Difference of a network from the network that it was made of, and numbers of a quantized one that round to nothing.
 
 The quantized network carries some images and the logits that it had for them before, so that whoever trains, refines
-or compiles it can compare. What other verbs change is compared at once, on the images that they are given.
+or compiles it can compare. Changes of other verbs are compared at once, on the given images.
 """
 
 import warnings
@@ -40,7 +40,7 @@ class Difference:
 
     @property
     def large(self) -> bool:
-        """Whether more than a tenth of the images have another class."""
+        """Return whether more than a tenth of the images have another class."""
         return self.images >= FEWEST and self.differ > MOST_DIFFERENT * self.images
 
     def __str__(self) -> str:

@@ -74,7 +74,7 @@ def quantize(  # noqa: PLR0913
         activation_bits: 2 to 16, for the values seen on ``images``; larger values later on are kept, not clipped.
         stream_bits: 2 to 20, for the summands of residual streams (:mod:`privcirnet.passes.streams`), which never
             have fewer bits than other activations; 0: :data:`STREAM_BITS`, or :data:`NORMED_STREAM_BITS`.
-        quantile: in (0, 1], share of the images whose values these bits hold; with 1 the largest of all sets each step.
+        quantile: share of the images, in (0, 1], whose values these bits hold; with 1 the largest sets each step.
         correct_biases: whether biases take back what rounded weights shift their channels by on the images
             (:mod:`privcirnet.passes.bias_correction`).
 

@@ -151,7 +151,7 @@ def show_values(graph: fx.GraphModule, images: Tensor, look: Callable[[str, Tens
     Args:
         graph: A traced network, run in its present mode.
         images: (N, ...), in one tensor; run in parts.
-        look: called with a node's name and its values on a part.
+        look: callback with a node's name and its values on a part.
     """
 
     class Recorder(fx.Interpreter):

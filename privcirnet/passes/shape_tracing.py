@@ -1,7 +1,7 @@
 """Tracing at one image size: whatever a network computes from shapes is a plain number, so it may branch on them.
 
-torch.fx runs the network's forward on proxies. Here each proxy carries the value of some images as well. What an
-operation returns other than tensors, such as sizes, goes back to the forward as it is and is no part of the graph. Only
+torch.fx runs the network's forward on proxies. Here each proxy carries the value of some images as well. Results
+other than tensors, such as sizes, go back to the forward as they are and are no part of the graph. Only
 branches on the images themselves remain impossible.
 """
 

@@ -19,7 +19,7 @@ Source of the moved targets: Zhang et al., "Accelerating very deep convolutional
 Departure: without relaxation.
 
 Cost: one run of both networks, and :func:`privcirnet.nn.functional.least_squares.fit_rows` for each layer, five times
-before a rectifier. Memory: what is still to be read of all images, of both networks.
+before a rectifier. Memory: the values of all images that are yet to be read, of both networks.
 """
 
 from collections.abc import Callable, Collection, Iterator

@@ -25,7 +25,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class ChosenBlockSize:
-    """A layer's chosen block size, or what an activation becomes, with its predicted latency, so and as it was."""
+    """A layer's chosen block size, or an activation's replacement, with its predicted latency now and before."""
 
     name: str
     block_size: int | str
@@ -35,7 +35,7 @@ class ChosenBlockSize:
 
 
 def facts(search: Search) -> dict[str, Any]:
-    """Return what the page's two sections on block sizes show."""
+    """Return the contents of the page's two sections on block sizes."""
     return {
         "heat_sizes": heat_sizes(search),
         "heat_rows": heat_rows(search),
@@ -73,17 +73,17 @@ def heat_rows(search: Search) -> list[tuple[str, list[Cell]]]:
 
 
 def choices(search: Search) -> list[ChosenBlockSize]:
-    """Return the chosen block sizes, and what activations become, with the cost model's latencies."""
+    """Return the chosen block sizes, and the replacements of activations, with the cost model's latencies."""
     times = {name: search.latency.get(name, {}) for name in search.block_sizes}
     rows: list[tuple[str, int | str, float | None, float | None]]
     rows = [(name, b, times[name].get(b), times[name].get(1)) for name, b in search.block_sizes.items()]
-    for name, found in search.activations.items():
-        chosen, own = (found.options.get(kind, Priced()).latency for kind in (found.becomes, "own"))
-        rows.append((name, found.becomes, chosen, own))
+    for name, activation in search.activations.items():
+        replaced, original = (activation.options.get(kind, Priced()).latency for kind in (activation.becomes, "own"))
+        rows.append((name, activation.becomes, replaced, original))
     longest = max((t for row in times.values() for t in row.values() if t is not None), default=0.0)
 
-    def bars(chosen: float | None, dense: float | None) -> Markup:
-        return pictures.bar_strip([("dense", dense), ("predicted", chosen)], longest)
+    def bars(predicted: float | None, dense: float | None) -> Markup:
+        return pictures.bar_strip([("dense", dense), ("predicted", predicted)], longest)
 
     return [ChosenBlockSize(*row, bars(*row[2:])) for row in rows]
 
@@ -95,14 +95,14 @@ def latency_chart(search: Search) -> Markup | None:
         for size, uniform in sorted(search.uniform.items())
     }
     times["the plan found"] = (search.latency_predicted_s, "predicted")
-    shown = partial(quantities.latency, counted=search.counted)
-    bars = [Bar(label, s, shown(s), style) for label, (s, style) in times.items() if s is not None]
+    in_words = partial(quantities.latency, counted=search.counted)
+    bars = [Bar(label, s, in_words(s), style) for label, (s, style) in times.items() if s is not None]
     if not bars:
         return None
     budget = search.budget_s
     return pictures.bar_chart(
         bars,
         title="Predicted latency per image with one block size everywhere and with the plan; the text has the budget",
-        axis=[(s, shown(s)) for s in pictures.ticks(max([bar.value for bar in bars] + [budget or 0.0]))],
-        marker=None if budget is None else (budget, f"budget {shown(budget)}"),
+        axis=[(s, in_words(s)) for s in pictures.ticks(max([bar.value for bar in bars] + [budget or 0.0]))],
+        marker=None if budget is None else (budget, f"budget {in_words(budget)}"),
     )

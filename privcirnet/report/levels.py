@@ -14,7 +14,7 @@ from privcirnet.report.pictures import Column
 STYLES = {"convolution": "predicted", "linear": "predicted", "bootstrapping": "measured"}
 """Kind of a layer -> its class in the style sheet; others are pale."""
 _LEAST_SHARE = 0.06
-"""Of the width that a group of layers needs for its name."""
+"""Least share of the width at which a group of layers has its name."""
 
 
 def level_chart(layers: Sequence[LayerRow]) -> Markup | None:
@@ -25,7 +25,7 @@ def level_chart(layers: Sequence[LayerRow]) -> Markup | None:
 
 
 def precision_chart(layers: Sequence[LayerRow]) -> Markup | None:
-    """Return a chart of the bits that every slot is right to behind each layer; None where the run does not say."""
+    """Return a chart of the precision of every slot, in bits, behind each layer; None where the run does not say."""
     title = "Bits that are right behind each layer, by the simulator; the table has them"
     return _chart(layers, lambda layer: layer.precision_bits, "bits", title)
 
@@ -33,25 +33,28 @@ def precision_chart(layers: Sequence[LayerRow]) -> Markup | None:
 def _chart(
     layers: Sequence[LayerRow], value: Callable[[LayerRow], float | None], unit: str, title: str
 ) -> Markup | None:
-    known = [(layer, found) for layer in layers if (found := value(layer)) is not None]
-    if not known:
+    measured = [(layer, figure) for layer in layers if (figure := value(layer)) is not None]
+    if not measured:
         return None
     columns = [
-        Column(max(found, 0.0), STYLES.get(layer.kind or "", "whole"), f"{layer.name}: {found:.3g} {unit}")
-        for layer, found in known
+        Column(max(figure, 0.0), STYLES.get(layer.kind or "", "whole"), f"{layer.name}: {figure:.3g} {unit}")
+        for layer, figure in measured
     ]
     top = pictures.ticks(max(column.value for column in columns))
     return pictures.column_chart(
-        columns, title=title, axis=[(tick, f"{tick:g}") for tick in top], groups=_groups([layer for layer, _ in known])
+        columns,
+        title=title,
+        axis=[(tick, f"{tick:g}") for tick in top],
+        groups=_groups([layer for layer, _ in measured]),
     )
 
 
 def _groups(layers: Sequence[LayerRow]) -> list[tuple[int, str]]:
-    """Where layers of one name before the first dot begin, for those that are many enough."""
-    found, start = list[tuple[int, str]](), 0
+    """Return the starts of groups of layers with one name before the first dot, for groups that are large enough."""
+    groups, start = list[tuple[int, str]](), 0
     for name, some in groupby(layer.name.split(".")[0] for layer in layers):
         count = len([*some])
         if count > _LEAST_SHARE * len(layers):
-            found.append((start, name))
+            groups.append((start, name))
         start += count
-    return found
+    return groups

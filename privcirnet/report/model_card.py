@@ -1,4 +1,4 @@
-"""The model card of a checkpoint: what it is, what it reads, and what was measured, for people and for a hub."""
+"""The model card of a checkpoint: its network, images and measurements, for people and for a hub."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -6,23 +6,32 @@ from collections.abc import Mapping
 from privcirnet.artifact import Checkpoint
 
 STATED = "top-1", "encrypted image, seconds", "encrypted image, bytes", "licence of the data"
-"""What a card says even if it is only that nobody stated it."""
+"""Rows that a card always has, at least as "not stated"."""
 
 
-def card(held: Checkpoint, about: Mapping[str, object]) -> str:
+def card(checkpoint: Checkpoint, about: Mapping[str, object]) -> str:
     """Return a card in Markdown.
 
     Args:
         about: further rows; "licence" goes into the head, where hubs look for it.
     """
-    assert held.inputs is not None
-    rows = {"network": f"`{held.model}`" + "".join(f", {name}={value}" for name, value in held.arguments.items())}
-    rows["images"] = " x ".join(map(str, held.inputs.shape)) + (f", {held.inputs.data}" if held.inputs.data else "")
-    rows["classes"] = f"{len(held.inputs.classes)}: {', '.join(held.inputs.classes[:20])}"
-    rows["stored numbers"] = f"{sum(tensor.size for tensor in held.tensors.values()):,}"
-    blocks = Counter(held.block_sizes.values())
+    assert checkpoint.inputs is not None
+    rows = {
+        "network": f"`{checkpoint.model}`"
+        + "".join(f", {name}={value}" for name, value in checkpoint.arguments.items())
+    }
+    rows["images"] = " x ".join(map(str, checkpoint.inputs.shape)) + (
+        f", {checkpoint.inputs.data}" if checkpoint.inputs.data else ""
+    )
+    rows["classes"] = f"{len(checkpoint.inputs.classes)}: {', '.join(checkpoint.inputs.classes[:20])}"
+    rows["stored numbers"] = f"{sum(tensor.size for tensor in checkpoint.tensors.values()):,}"
+    blocks = Counter(checkpoint.block_sizes.values())
     rows["block size: layers"] = ", ".join(f"{b}: {count}" for b, count in sorted(blocks.items())) or "none: dense"
-    rows["bits"] = f"{held.bits.weight} / {held.bits.activation} / {held.bits.stream}" if held.bits else "not quantized"
+    rows["bits"] = (
+        f"{checkpoint.bits.weight} / {checkpoint.bits.activation} / {checkpoint.bits.stream}"
+        if checkpoint.bits
+        else "not quantized"
+    )
     rows |= {name: "not stated" for name in STATED} | {name: str(value) for name, value in about.items()}
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items() if name != "licence")
     licence = f"license: {about['licence']}\n" if "licence" in about else ""
@@ -31,7 +40,7 @@ library_name: privcirnet
 tags: [privcirnet, block-circulant, homomorphic-encryption, image-classification]
 {licence}---
 
-# {held.model}
+# {checkpoint.model}
 
 | | |
 |---|---|

@@ -19,7 +19,7 @@ from privcirnet.report.pictures import Bar
 from privcirnet.report.runs import STAGES, LadderStep, Runs, ladder_steps, total
 
 MOST_PICTURES = 96
-"""Number of images shown, at most; those that are wrong or disagree take precedence."""
+"""Largest number of images shown; those that are wrong or disagree take precedence."""
 MOST_LOGITS = 10
 """Number of logits shown for each image."""
 
@@ -28,7 +28,7 @@ CKKS = "None: values are approximate and rescaled under encryption, and each ima
 
 @dataclass(frozen=True)
 class Tile:
-    """A big number: ``label`` says what it is, ``note`` stands under it, ``alarm`` marks a broken promise."""
+    """A big number: ``label`` is its name, ``note`` stands under it, ``alarm`` marks a broken promise."""
 
     value: str
     label: str
@@ -51,7 +51,7 @@ def build_page(runs: Runs) -> str:
     whole, some = ladder_steps(runs)
     layers, counted = runs.infer.layers, runs.infer.counted
     bars = [{"predicted": None if counted else layer.seconds_predicted, "measured": layer.seconds} for layer in layers]
-    longest = max((s for each in bars for s in each.values() if s), default=0.0)
+    longest = max((s for entry in bars for s in entry.values() if s), default=0.0)
     return (
         _environment()
         .get_template("page.html")
@@ -66,14 +66,15 @@ def build_page(runs: Runs) -> str:
             level_chart=levels.level_chart(layers),
             precision_chart=levels.precision_chart(layers),
             layers=[
-                (layer, pictures.bar_strip([*each.items()], longest)) for layer, each in zip(layers, bars, strict=True)
+                (layer, pictures.bar_strip([*entry.items()], longest))
+                for layer, entry in zip(layers, bars, strict=True)
             ],
             total=total(layers),
             predicted_unit=column_unit(counted),
             place=place(runs.infer),
             truncation=truncation_words(runs.export),
             bounds=bounds_words(runs.export),
-            stages=[each for name in STAGES for each in runs.of_stage(name)],
+            stages=[entry for name in STAGES for entry in runs.of_stage(name)],
         )
     )
 
@@ -119,7 +120,7 @@ def tiles(infer: InferenceSummary) -> list[Tile]:
 
 
 def _phases(infer: InferenceSummary) -> tuple[list[str], list[str]]:
-    """What an image's time and bytes are besides: without its preparation, or with it."""
+    """Return an image's time and bytes of the other kind: without its preparation, or with it."""
     online, before = infer.online, infer.preparation
     if online is None:
         return [], []
@@ -135,7 +136,7 @@ def _phases(infer: InferenceSummary) -> tuple[list[str], list[str]]:
 
 
 def _nearness(infer: InferenceSummary) -> Tile:
-    """How near the encrypted logits are to those in clear."""
+    """Return the nearness of the encrypted logits to those in clear."""
     if infer.logits_bits is not None:
         moved, beyond = quantities.tiny(infer.logit_max_difference), len(infer.beyond or ())
         note = f"of the largest logit, in the worst image; a logit moved by {moved} at most"
@@ -148,13 +149,13 @@ def _nearness(infer: InferenceSummary) -> Tile:
 
 
 def exactness(infer: InferenceSummary) -> str:
-    """Return what equal logits mean, in words."""
+    """Return the meaning of equal logits, in words."""
     moved = quantities.tiny(infer.logit_max_difference)
     return f"{infer.in_words_exact}; rounding moved a logit by {moved} at most" if infer.unit else infer.in_words_exact
 
 
 def place(infer: InferenceSummary) -> str:
-    """Return where client and server ran, in words."""
+    """Return the place of client and server, in words."""
     return "in two processes, gRPC on loopback in between" if infer.processes == 2 else "in one process"
 
 
@@ -167,14 +168,14 @@ def shown_logits(prediction: Prediction) -> list[tuple[int, float | None, float 
     >>> shown_logits(Prediction(1, 1, 1, logits=[0.5, 2.0], logits_clear=[0.5, 2.25]))
     [(1, 2.25, 2.0), (0, 0.5, 0.5)]
     """
-    found = [] if prediction.refused else prediction.logits or []
+    logits = [] if prediction.refused else prediction.logits or []
     exact = prediction.logits_clear
-    order = sorted(range(len(found)), key=lambda index: _order(found[index]))[:MOST_LOGITS]
-    return [(index, None if exact is None else exact[index], found[index]) for index in order]
+    order = sorted(range(len(logits)), key=lambda index: _order(logits[index]))[:MOST_LOGITS]
+    return [(index, None if exact is None else exact[index], logits[index]) for index in order]
 
 
 def _order(logit: float | None) -> float:
-    """Largest first, and what is no number last."""
+    """Return a key that sorts the largest first, None last."""
     return math.inf if logit is None else -logit
 
 
@@ -192,43 +193,43 @@ def ladder_chart(whole: Iterable[LadderStep], some: Iterable[LadderStep]) -> Mar
 def show_pictures(runs: Runs) -> list[Picture]:
     """Return the encrypted images in their order; beyond ``MOST_PICTURES`` the unremarkable ones are dropped first."""
     marked = [(i, p, marks(p)) for i, p in enumerate(runs.infer.predictions)]
-    kept = sorted(sorted(marked, key=lambda entry: not entry[2])[:MOST_PICTURES], key=lambda entry: entry[0])
-    return [Picture(pictures.png_data_uri(runs.images[i]), p, words, shown_logits(p)) for i, p, words in kept]
+    selected = sorted(sorted(marked, key=lambda entry: not entry[2])[:MOST_PICTURES], key=lambda entry: entry[0])
+    return [Picture(pictures.png_data_uri(runs.images[i]), p, words, shown_logits(p)) for i, p, words in selected]
 
 
 def marks(prediction: Prediction) -> tuple[str, ...]:
-    """Return what is remarkable about a prediction, in words.
+    """Return the remarkable properties of a prediction, in words.
 
     >>> marks(Prediction(label=7, clear=7, encrypted=1))
     ('wrong', 'differs from clear')
     """
     if prediction.refused:
         return ("refused: the result was wider than right ones are",)
-    found = {
+    remarks = {
         "wrong": prediction.encrypted != prediction.label,
         "differs from clear": prediction.encrypted != prediction.clear,
         f"float says {prediction.float}": prediction.float not in (None, prediction.clear),
     }
-    return tuple(words for words, holds in found.items() if holds)
+    return tuple(words for words, holds in remarks.items() if holds)
 
 
 def bounds_words(export: ExportSummary) -> str:
-    """Return what the bound on values rests on, in words; empty where the run does not say."""
+    """Return the foundation of the bound on values, in words; empty where the run does not say."""
     if export.bounds == "proved":
         return "Proved for every image."
     if export.ckks:
         return "Twice the largest values of some training images, not proved: larger ones are answered less rightly."
     if export.bounds_exceeded is None:
         return ""
-    seen = export.bounds_exceeded
+    measured = export.bounds_exceeded
     return (
         f"Measured on training images, not proved: an image whose values go beyond is answered wrongly. "
-        f"{seen.beyond} of {seen.images} held-out images do."
+        f"{measured.beyond} of {measured.images} held-out images do."
     )
 
 
 def truncation_words(export: ExportSummary) -> str:
-    """Return what truncation on shares costs, in words."""
+    """Return the cost of truncation on shares, in words."""
     truncation = export.truncation
     if export.ckks:
         return CKKS

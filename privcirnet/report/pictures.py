@@ -19,9 +19,9 @@ from PIL import Image
 
 HEAT_LIGHT = ("#eef3f6", "#b5d3e3", "#5f9fc6", "#23659a", "#0e325c")
 HEAT_DARK = ("#20282f", "#1f4660", "#2a739f", "#6ab4da", "#d9effa")
-"""Colours from little to much, on light and on dark paper."""
+"""Colours from low to high, on light and on dark paper."""
 _AXIS_SHARE = 5.0
-"""Of the width, in percent, for the numbers left of columns."""
+"""Share of the width, in percent, for the numbers left of columns."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Column:
-    """One column: ``text`` says what it is where the pointer rests, ``style`` is its class in the style sheet."""
+    """One column: ``text`` describes it where the pointer rests, ``style`` is its class in the style sheet."""
 
     value: float
     style: str
@@ -62,11 +62,11 @@ def png_data_uri(image: NDArray[np.uint8]) -> str:
 
 
 def log_fraction(value: float, low: float, high: float) -> float:
-    """Return where a value lies between two others on a log scale, in [0, 1]; 0 for one that is not positive.
+    """Return a value's place between two others on a log scale, in [0, 1]; 0 for one that is not positive.
 
     Args:
-        low: positive, where the scale is 0.
-        high: positive, where the scale is 1.
+        low: positive value at which the scale is 0.
+        high: positive value at which the scale is 1.
 
     >>> log_fraction(1e-3, 1e-4, 1e-2)
     0.5
@@ -89,15 +89,15 @@ def mix(ramp: Sequence[str], fraction: float) -> str:
 
     Args:
         ramp: ``#rrggbb`` stops, at least two.
-        fraction: in [0, 1].
+        fraction: place on the ramp, in [0, 1].
 
     >>> mix(("#000000", "#ffffff"), 0.5)
     '#808080'
     """
     place = fraction * (len(ramp) - 1)
-    left = min(int(place), len(ramp) - 2)
-    pairs = zip(_channels(ramp[left]), _channels(ramp[left + 1]), strict=True)
-    return "#" + "".join(f"{round(a + (b - a) * (place - left)):02x}" for a, b in pairs)
+    stop = min(int(place), len(ramp) - 2)
+    pairs = zip(_channels(ramp[stop]), _channels(ramp[stop + 1]), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * (place - stop)):02x}" for a, b in pairs)
 
 
 def ink_on(background: str) -> str:
@@ -109,17 +109,17 @@ def ink_on(background: str) -> str:
     return max(("#000000", "#ffffff"), key=lambda ink: contrast(ink, background))
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first: str, second: str) -> float:
     """Return the WCAG 2 contrast ratio of two colours, from 1 to 21.
 
     Args:
-        one: ``#rrggbb``.
-        other: ``#rrggbb``.
+        first: ``#rrggbb``.
+        second: ``#rrggbb``.
 
     >>> round(contrast("#000000", "#ffffff"))
     21
     """
-    dim, bright = sorted((_luminance(one), _luminance(other)))
+    dim, bright = sorted((_luminance(first), _luminance(second)))
     return (bright + 0.05) / (dim + 0.05)
 
 

@@ -26,7 +26,7 @@ def grouped_bars(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> N
 
     Args:
         path: PNG or SVG to write.
-        rows: with keys layer, name, seconds_total, speedup.
+        rows: records with keys layer, name, seconds_total, speedup.
     """
     groups = list(dict.fromkeys(row["layer"] for row in rows))
     names = list(dict.fromkeys(row["name"] for row in rows))
@@ -35,11 +35,11 @@ def grouped_bars(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> N
     figure, axes = plt.subplots(figsize=(1.6 + 1.5 * len(groups), 4.8), layout="constrained")
     for index, name in enumerate(names):
         places = [place for place, group in enumerate(groups) if group in series[name]]
-        found = [series[name][groups[place]] for place in places]
+        present = [series[name][groups[place]] for place in places]
         x = np.array(places) + (index - (len(names) - 1) / 2) * width
         color = _SHADES[index % len(_SHADES)]
-        bars = axes.bar(x, [1e3 * row["seconds_total"] for row in found], width, label=name, color=color)
-        axes.bar_label(bars, [f"{row['speedup']:.1f}x" for row in found], fontsize=7, padding=2, rotation=90)
+        bars = axes.bar(x, [1e3 * row["seconds_total"] for row in present], width, label=name, color=color)
+        axes.bar_label(bars, [f"{row['speedup']:.1f}x" for row in present], fontsize=7, padding=2, rotation=90)
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     axes.set_ylim(low, high * _RATIO_SPACE)
@@ -57,18 +57,18 @@ def roofline(path: Path, rows: Sequence[Mapping[str, Any]], machine: Mapping[str
 
     Args:
         path: PNG or SVG to write.
-        rows: with keys layer, words, products, seconds (of "all" threads).
+        rows: records with keys layer, words, products, seconds (of "all" threads).
     """
     figure, axes = plt.subplots(figsize=(7.2, 4.6), layout="constrained")
     bandwidth, peak = 8 * machine["words"], machine["products"]
-    found = [(row["products"] / (8 * row["words"]), row["products"] / row["seconds"]["all"]) for row in rows]
-    span = np.geomspace(min(peak / bandwidth, *(x for x, _ in found)) / 3, 3 * max(x for x, _ in found), 200)
+    points = [(row["products"] / (8 * row["words"]), row["products"] / row["seconds"]["all"]) for row in rows]
+    span = np.geomspace(min(peak / bandwidth, *(x for x, _ in points)) / 3, 3 * max(x for x, _ in points), 200)
     axes.plot(span, np.minimum(span * bandwidth, peak) / 1e9, color=_SHADES[3], label="limit: memory, then products")
-    for index, (row, (x, y)) in enumerate(zip(rows, found, strict=True)):
+    for index, (row, (x, y)) in enumerate(zip(rows, points, strict=True)):
         marker, color = _MARKERS[index % len(_MARKERS)], _SHADES[index % len(_SHADES)]
         axes.plot(x, y / 1e9, marker, color=color, markeredgecolor="black", markersize=8, label=row["layer"])
     axes.loglog()
-    axes.set_ylim(min(y for _, y in found) / 6e9, 1.5 * peak / 1e9)
+    axes.set_ylim(min(y for _, y in points) / 6e9, 1.5 * peak / 1e9)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter("{x:g}")
@@ -86,7 +86,7 @@ def curves(path: Path, history: Sequence[Mapping[str, float]], title: str) -> No
 
     Args:
         path: PNG or SVG to write.
-        history: per epoch, with keys epoch, loss, top1, learning_rate; not empty.
+        history: records per epoch, with keys epoch, loss, top1, learning_rate; not empty.
     """
     panels = {"loss": "training loss, nats", "top1": "held-out top-1, %", "learning_rate": "learning rate"}
     heights = {"height_ratios": (3, 3, 1.4)}
@@ -115,7 +115,7 @@ def pareto(
     path: Path,
     front: Sequence[tuple[float, float]],
     uniform: Mapping[int, tuple[float, float]],
-    chosen: tuple[float, float],
+    plan: tuple[float, float],
     title: str,
     unit: Unit,
 ) -> None:
@@ -125,8 +125,8 @@ def pareto(
         path: PNG or SVG to write.
         front: (latency, sensitivity) of the sweep; may be empty.
         uniform: (latency, sensitivity) by block size.
-        chosen: (latency, sensitivity) of the plan.
-        unit: of the axis of latencies.
+        plan: (latency, sensitivity) of the plan.
+        unit: unit of the axis of latencies.
     """
     figure, axes = plt.subplots(figsize=(7.2, 4.6), layout="constrained")
     if front:
@@ -136,8 +136,8 @@ def pareto(
     axes.plot(*zip(*points, strict=True), "s", color=_SHADES[0], markeredgecolor="black", label="uniform")
     for b, point in zip(uniform, points, strict=True):
         axes.annotate(f"b = {b}", point, xytext=(6, 4), textcoords="offset points", fontsize=8)
-    axes.plot(unit.scale * chosen[0], chosen[1], "*", color=_SHADES[4], markersize=13, label="the plan")
-    largest = max([chosen[1], *(omega for _, omega in points), *(omega for _, omega in front)])
+    axes.plot(unit.scale * plan[0], plan[1], "*", color=_SHADES[4], markersize=13, label="the plan")
+    largest = max([plan[1], *(omega for _, omega in points), *(omega for _, omega in front)])
     axes.set_yscale("symlog", linthresh=1e-4 * largest or 1.0)
     axes.set_ylim(bottom=0)
     axes.margins(x=0.08)
@@ -154,12 +154,12 @@ def plans(path: Path, scores: Mapping[str, Mapping[str, float]], uniform: str, t
 
     Args:
         path: PNG or SVG to write.
-        scores: by the moment, as "before training", then by the name of the plan, the best first; a panel for each.
+        scores: scores by moment, as "before training", then by name of the plan, the best first; a panel for each.
         uniform: name of the plan that the line is for.
     """
-    most = max(len(panel) for panel in scores.values())
+    longest = max(len(panel) for panel in scores.values())
     figure, panels = plt.subplots(
-        1, len(scores), figsize=(4.8 * len(scores), 1.6 + 0.4 * most), layout="constrained", squeeze=False
+        1, len(scores), figsize=(4.8 * len(scores), 1.6 + 0.4 * longest), layout="constrained", squeeze=False
     )
     for axes, (moment, panel) in zip(panels[0], scores.items(), strict=True):
         bars = axes.barh(list(panel), list(panel.values()), color=[_SHADES[4], *[_SHADES[1]] * (len(panel) - 1)])
@@ -177,12 +177,12 @@ def plans(path: Path, scores: Mapping[str, Mapping[str, float]], uniform: str, t
     save(figure, path)
 
 
-def sensitivities(path: Path, omega: Mapping[str, Mapping[str, float]], chosen: Mapping[str, str], title: str) -> None:
+def sensitivities(path: Path, omega: Mapping[str, Mapping[str, float]], plan: Mapping[str, str], title: str) -> None:
     """Draw a heat map of the sensitivity of every layer and activation in every other form, the chosen ones framed.
 
     Args:
         path: PNG or SVG to write.
-        omega: of the same forms in every row, NaN for those that one cannot have.
+        omega: sensitivities by name and form, the same forms in every row, NaN for those that one cannot have.
     """
     sizes = list(next(iter(omega.values()))) or ["b = 1"]
     values = np.array([[row.get(b, np.nan) for b in sizes] for row in omega.values()], dtype=float)
@@ -192,28 +192,28 @@ def sensitivities(path: Path, omega: Mapping[str, Mapping[str, float]], chosen: 
     axes.set_xticks(range(len(sizes)), sizes, fontsize=8)
     axes.set_yticks(range(len(omega)), list(omega), fontsize=7)
     for row, name in enumerate(omega):
-        if chosen.get(name) in sizes:
-            corner = sizes.index(chosen[name]) - 0.5, row - 0.5
+        if plan.get(name) in sizes:
+            corner = sizes.index(plan[name]) - 0.5, row - 0.5
             axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="white", linewidth=1.8))
     figure.colorbar(image, label="log10 of the sensitivity; framed: chosen (none: as it is)")
     axes.set_title(title, fontsize=10)
     save(figure, path)
 
 
-def blocks(path: Path, chosen: Mapping[str, int], title: str) -> None:
+def blocks(path: Path, plan: Mapping[str, int], title: str) -> None:
     """Draw the chosen block sizes along the depth of a network (as PrivCirNet, Figure 5).
 
     Args:
         path: PNG or SVG to write.
-        chosen: block size by layer name, in order.
+        plan: block size by layer name, in order.
     """
-    figure, axes = plt.subplots(figsize=(max(5.0, 1.6 + 0.24 * len(chosen)), 3.8), layout="constrained")
-    axes.bar(range(len(chosen)), list(chosen.values()), color=_SHADES[2])
+    figure, axes = plt.subplots(figsize=(max(5.0, 1.6 + 0.24 * len(plan)), 3.8), layout="constrained")
+    axes.bar(range(len(plan)), list(plan.values()), color=_SHADES[2])
     axes.set_yscale("log", base=2)
-    sizes = [2**i for i in range(max(chosen.values(), default=1).bit_length())]
+    sizes = [2**i for i in range(max(plan.values(), default=1).bit_length())]
     axes.set_yticks(sizes, [str(b) for b in sizes])
     axes.set_ylim(0.8, 1.3 * sizes[-1])
-    axes.set_xticks(range(len(chosen)), list(chosen), rotation=90, fontsize=7)
+    axes.set_xticks(range(len(plan)), list(plan), rotation=90, fontsize=7)
     axes.set_ylabel("block size")
     axes.set_title(title, fontsize=10)
     axes.grid(axis="y", alpha=0.3)
@@ -244,11 +244,11 @@ def predicted_against_real(path: Path, rows: Sequence[Mapping[str, Any]], kinds:
 
 
 def block_size_seconds(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw seconds over block sizes, a panel for each network: preparation and what is left for the image, stacked.
+    """Draw seconds over block sizes, a panel for each network: preparation and the rest for the image, stacked.
 
     Args:
         path: PNG or SVG to write.
-        rows: with keys title (of the network), block_size, phases (preparation, online: seconds each).
+        rows: records with keys title (of the network), block_size, phases (preparation, online: seconds each).
     """
     titles = list(dict.fromkeys(row["title"] for row in rows))
     figure, panels = plt.subplots(1, len(titles), figsize=(4.6 * len(titles), 3.6), squeeze=False, layout="constrained")

@@ -32,10 +32,10 @@ REHEARSAL = "infer_rehearsal"
 """Run directory of an inference in clear."""
 
 OPTIONAL: dict[str, type] = {"replace": Training}
-"""Stages that a chain may have besides."""
+"""Optional stages of a chain."""
 
 STAGES = ("train", "search", "finetune", "replace", "qat", "export", "infer")
-"""All of them in order."""
+"""All stages in order."""
 
 _TRAINING = ("train", "finetune", "replace", "qat")
 COMMANDS = {name: f"train.py recipe={name}" for name in _TRAINING[1:]}
@@ -65,12 +65,12 @@ class Runs:
 
     def of_stage(self, name: str) -> list[tuple[str, Any]]:
         """Return the records of a stage by the names of their folders, first its own, then those repeated."""
-        own = [(name, found)] if (found := getattr(self, name)) else []
-        return own + [(folder, found) for folder, found in self.repeated if _stage(folder) == name]
+        records = [(name, record)] if (record := getattr(self, name)) else []
+        return records + [(folder, record) for folder, record in self.repeated if _stage(folder) == name]
 
     @property
     def page_path(self) -> Path:
-        """The path of the HTML report of these runs."""
+        """Path of the HTML report of these runs."""
         return self.root / "report.html"
 
 
@@ -113,9 +113,9 @@ def ladder_steps(runs: Runs) -> tuple[list[LadderStep], list[LadderStep]]:
     replaced = "exact activations" if runs.replace and runs.replace.activation == "own" else "polynomial activations"
     names = {"train": "dense", "finetune": "block-circulant", "replace": replaced, "qat": eight}
     whole = [
-        LadderStep(name if folder == stage else folder, found.top1, "whole test set", found.parameters)
+        LadderStep(name if folder == stage else folder, record.top1, "whole test set", record.parameters)
         for stage, name in names.items()
-        for folder, found in runs.of_stage(stage)
+        for folder, record in runs.of_stage(stage)
     ]
     infer = runs.infer
     some = {
@@ -168,9 +168,9 @@ def _remedy(root: Path, stage: str) -> str:
 
 
 def _left_out(root: Path, stage: str) -> bool:
-    """Whether a chain has no such stage: one of CKKS has no quantized one, a dense one no plan."""
-    known = (root / "export" / "summary.json").is_file() or stage == "qat"
-    if (root / stage).is_dir() or stage not in ("search", "finetune", "qat") or not known:
+    """Return whether a chain has no such stage: one of CKKS has no quantized one, a dense one no plan."""
+    decidable = (root / "export" / "summary.json").is_file() or stage == "qat"
+    if (root / stage).is_dir() or stage not in ("search", "finetune", "qat") or not decidable:
         return False
     export: ExportSummary = _load_summary(root, "export")
     dense = stage != "qat" and not any((root / name).is_dir() for name in ("search", "finetune"))
@@ -209,10 +209,10 @@ def _load_images(folder: Path, count: int) -> NDArray[np.uint8]:
         raise RuleError(rule, got=f"{path}: {error}", remedy=remedy) from error
     grey_or_colour = images.ndim == 3 or (images.ndim == 4 and images.shape[3] == 3)
     if images.dtype != np.uint8 or not grey_or_colour or len(images) != count:
-        wanted = (
+        mismatch = (
             f"{path}: {images.dtype} {images.shape} for {count} predictions, wanted uint8 (N, H, W) or (N, H, W, 3)"
         )
-        raise RuleError(rule, got=wanted, remedy=remedy)
+        raise RuleError(rule, got=mismatch, remedy=remedy)
     return images
 
 

@@ -39,7 +39,7 @@ def print_tables(runs: Runs, console: Console) -> None:
 
 
 def _prepared(infer: InferenceSummary) -> str:
-    """Both phases of an image, where there are two."""
+    """Return both phases of an image, where there are two."""
     online, before = infer.online, infer.preparation
     if online is None:
         return ""
@@ -72,7 +72,7 @@ def ladder_table(ladder: list[LadderStep]) -> Table:
 def layer_table(layers: list[LayerRow], counted: bool = False) -> Table:
     """Return the cost of each layer for one image, with the totals in the last row; narrow enough for 80 columns.
 
-    A column of which the run says nothing is left out: levels are CKKS's, messages of layers those of shares.
+    A column without figures is left out: levels are CKKS's, messages of layers those of shares.
 
     Args:
         counted: whether predictions are in the papers' units.
@@ -80,19 +80,19 @@ def layer_table(layers: list[LayerRow], counted: bool = False) -> Table:
     table = Table(title="Encrypted layers, one image", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("layer", overflow="fold")
     columns = _COLUMNS | {"predicted": lambda row: quantities.latency(row.seconds_predicted, counted)}
-    known = {heading: cell for heading, cell in columns.items() if any(re.search(r"\d", cell(row)) for row in layers)}
-    for heading in known:
+    filled = {heading: cell for heading, cell in columns.items() if any(re.search(r"\d", cell(row)) for row in layers)}
+    for heading in filled:
         table.add_column(heading, justify="right", no_wrap=True)
     for layer in [*layers, total(layers)]:
-        cells = layer.name, *(cell(layer) for cell in known.values())
+        cells = layer.name, *(cell(layer) for cell in filled.values())
         last = layer.name == "total"
         table.add_row(*map(Text, cells), style="bold" if last else None, end_section=layer is layers[-1])
     return table
 
 
 def _sent(layer: LayerRow) -> int | None:
-    found = [size for size in (layer.bytes_up, layer.bytes_down) if size is not None]
-    return sum(found) if found else None
+    sizes = [size for size in (layer.bytes_up, layer.bytes_down) if size is not None]
+    return sum(sizes) if sizes else None
 
 
 def _if(value: float | None, form: Callable[[Any], str]) -> str:

@@ -28,8 +28,8 @@ def train_for_(
     """Train a circulant network in place for some steps, from the first batches of an epoch on.
 
     Args:
-        recipe: of the fine-tuning: optimizer, rates, batches, augmentation and losses are its own. One cosine has all
-            the steps. There is no warm-up, no average and no imitation.
+        recipe: recipe of the fine-tuning: optimizer, rates, batches, augmentation, losses are its own. One cosine has
+            all the steps. There is no warm-up, no average and no imitation.
         teacher: dense network, whose soft labels are learned if the recipe has distillation.
     """
     short = replace(recipe, epochs=1, warmup_epochs=0, ema=0.0, imitate="", original="", teach_once=False)

@@ -11,9 +11,12 @@ from torch import nn
 def rollback_on_failure(model: nn.Module) -> Generator[None]:
     """Give the network its weights, buffers, gradients and modes back if an exception ends the block.
 
-    An interruption (Ctrl-C) is none: the network keeps what it has learned so far.
+    An interruption (Ctrl-C) is none: the network keeps its progress so far.
 
     Cost: a copy of its tensors.
+
+    Yields:
+        Nothing.
     """
     tensors = [(tensor, tensor.detach().clone()) for tensor in (*model.parameters(), *model.buffers())]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]

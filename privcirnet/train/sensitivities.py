@@ -128,7 +128,7 @@ class _Statistics:
 
     @property
     def informed(self) -> bool:
-        """Whether any kind depends on images."""
+        """Return whether any kind depends on images."""
         return bool(self._information)
 
     @property

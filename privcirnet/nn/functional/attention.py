@@ -21,7 +21,7 @@ def softmax_attention(
         k: keys, (N, heads, keys, d).
         v: values, (N, heads, keys, e).
         scale: None for 1 / sqrt(d).
-        constants: of each head and pair, (heads, tokens, keys); minus infinity for a pair that is masked.
+        constants: constants of each head and pair, (heads, tokens, keys); minus infinity for a pair that is masked.
     """
     scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
     return (scores if constants is None else scores + constants).softmax(-1) @ v

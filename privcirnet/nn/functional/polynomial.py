@@ -10,8 +10,8 @@ its own standard deviation, so that inputs of another scale do not make it explo
 Completed to a square it is a2 (x + a1 / (2 a2))^2 plus a constant.
 
 Source: Park et al., "AESPA: Accuracy Preserving Low-degree Polynomial Activation" (2022). Departure: the constant is
-left out, and beta with it. The next layer's bias makes up for it, except where zeros are padded. What remains is one
-square between two linear layers, which costs no more under encryption than x^2. gamma must be positive.
+left out, and beta with it. The next layer's bias makes up for it, except where zeros are padded. One square
+remains between two linear layers, which costs no more under encryption than x^2. gamma must be positive.
 """
 
 import math

@@ -26,7 +26,7 @@ def run(works: Sequence[Work]) -> None:
     """Call all functions at the same time, the first on this thread.
 
     Args:
-        works: at most as many as torch has threads.
+        works: functions, at most as many as torch has threads.
 
     Raises:
         Exception: the first one raised by a function, when all are done.

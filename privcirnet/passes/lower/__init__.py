@@ -3,11 +3,11 @@
 Every node of the network's graph becomes an integer operation (:mod:`privcirnet.passes.lower.builder`): convolutions,
 depthwise and grouped ones too, and linear layers with integer weights, activation quantizers as truncations, average
 pooling as a sum whose division goes into the step, attention as products of two values. The weights keep their
-circulant structure: only the first row of each block row is stored. What has no such operation is named before anything
+circulant structure: only the first row of each block row is stored. Modules without one are named before anything
 is lowered.
 
 The integer network does not depend on the encryption parameters. Lowering leaves its layers unplanned;
-:mod:`planning.fit` chooses the parameters from its bounds, and plans the layers for them.
+:mod:`privcirnet.he.planning.plan_program` chooses the parameters from its bounds, and plans the layers for them.
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def lower(
     """Return the integer program of a fake-quantized network.
 
     Args:
-        graph: from :func:`privcirnet.passes.quantize.quantize`, trained.
+        graph: result of :func:`privcirnet.passes.quantize.quantize`, trained.
         input_shape: (C, H, W) of an image.
         levels: pixels are integers in [0, levels], or in the range of an Input.
         input_log_step: real pixel = integer x 2^input_log_step.
@@ -97,8 +97,8 @@ def refined(drafts: Drafts, target: Target, guard_bits: int, least_guard_bits: i
 
     Args:
         drafts: the network's integer forms by guard bits, from :func:`drafts`.
-        guard_bits: at most this many.
-        least_guard_bits: at least this many, which the parameters are chosen for.
+        guard_bits: largest number of guard bits.
+        least_guard_bits: least number of guard bits, which the parameters are chosen for.
 
     Raises:
         RuleError: see :func:`lower`; there is no room even with the least guard bits, or something else is wrong.

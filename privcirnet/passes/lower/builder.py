@@ -144,7 +144,7 @@ class ProgramBuilder:
         one_step = len({source.log_step for source in inputs}) == 1
         if not (rounded and one_step and behind in (["relu"], ["relu6"])):
             return inputs
-        last = max(rounded, key=lambda each: self._depths[each.name])
+        last = max(rounded, key=lambda term: self._depths[term.name])
         del self.nodes[last.name]
         self._rounded_behind[node] = last.log_step
         return [self.nodes[source.inputs[0]] if source is last else source for source in inputs]

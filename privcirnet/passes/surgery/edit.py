@@ -29,7 +29,7 @@ class GraphEditor:
         original: name of a node -> that of the traced node whose value it has.
         read: name of a traced node, or of one in its place -> that of the traced node that it reads first.
         inexact: names of nodes that compute other values than those that they stand for.
-        problems: what operations without a replacement, each with its remedy.
+        problems: operations without a replacement, each with its remedy.
         values: values of the traced nodes by name, on some images.
         noisy: those on the same images with noise, which nodes are compared on.
         returned: name of the node whose value the network returned before it was changed.

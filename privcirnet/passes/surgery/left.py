@@ -20,7 +20,7 @@ def name_unsupported(graph: fx.GraphModule) -> Iterator[None]:
         Nothing.
 
     Raises:
-        RuleError: from the step; it names the operations left to replace, if there are any.
+        RuleError: the step's error; it names the operations left to replace, if there are any.
     """
     try:
         yield

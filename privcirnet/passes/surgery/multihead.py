@@ -160,7 +160,7 @@ def _calls(
     calls: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
     handles = [
         module.register_forward_pre_hook(
-            lambda _, given, options, name=name: calls.__setitem__(name, (given, options)), with_kwargs=True
+            lambda _, arguments, options, name=name: calls.__setitem__(name, (arguments, options)), with_kwargs=True
         )
         for name, module in modules.items()
     ]

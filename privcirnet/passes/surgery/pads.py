@@ -3,7 +3,7 @@
 Zeros that anything but convolutions reads come from a depthwise convolution that does nothing else.
 
 The rows of a padded map are those of the map in another order. That order is cut into runs with one step each. A
-:class:`Move` gives each run as channels, and a :class:`Concat` puts one after the other; then the columns likewise.
+:class:`Rearrange` gives each run as channels, a :class:`Concat` puts one after the other; then the same for columns.
 An image gets a layer that does nothing before, as it is not in shares.
 
 A convolution with a forward of its own, as for TensorFlow's SAME padding, becomes torch's if both compute the same.

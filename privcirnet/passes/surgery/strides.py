@@ -3,7 +3,7 @@
 Encodings know square kernels with one stride and as many zeros on each side. A kernel with more rows than columns, or
 with other zeros on one side than on another, is one of those with zeros in it (:mod:`privcirnet.passes.lower.layers`),
 as long as it loses as many rows as columns. If it does not, more zeros around the map and a smaller stride give all
-results of the original, and more. A :class:`Move` takes those, which costs nothing. Norms and activations behind
+results of the original, and more. A :class:`Rearrange` takes those, which costs nothing. Norms and activations behind
 it see the same values as before.
 """
 

@@ -80,7 +80,7 @@ def divide(edit: GraphEditor, node: fx.Node) -> None:
 def affine(edit: GraphEditor, node: fx.Node) -> None:
     """Replace a value that constants and numbers are added to, or that they multiply or divide.
 
-    Numbers become an Affine, factors of channels a batch norm, and constants of each place a :class:`Tokens`.
+    Numbers become an Affine, factors of channels a batch norm, and constants of each place a :class:`ToTokens`.
     """
     value = source_of(node)
     shape = shape_of(value)
