@@ -116,7 +116,7 @@ class Row:
     source: str = ""
 
 
-_PREPARED, _CKKS, _PEERS = "prepared.md", "ckks.md", "../benchmarks/peers/README.md"
+_PREPARED, _CKKS, _PEERS = "../benchmarks/measured.md", "../papers/ckks.md", "../benchmarks/peers/README.md"
 STATED = {
     ("tutorial_mnist", "leveled"): Row(1, 0.279, 1.43e6, 1, key_bytes=26.3e6, memory_bytes=0.436e9, source=_PEERS),
     ("resnet18_cifar", "exact"): Row(4, 0.23, 8.3e6, 35, 2.7, 61.1e6, source=_PREPARED),
