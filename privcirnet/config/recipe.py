@@ -13,7 +13,7 @@ OPTIMIZERS = ("adamw", "sgd", "muon")
 class FitConfig:
     """How :func:`privcirnet.fit` trains; weights are usually there already."""
 
-    epochs: int = number(10, least=0)
+    epochs: int = number(40, least=0)
     """passes over the training images."""
     batch_size: int = number(64, least=2)
     """images in a batch."""
@@ -21,7 +21,7 @@ class FitConfig:
     """adamw, sgd, or muon: orthogonal updates of matrices, which learn most per epoch; AdamW's of all else."""
     momentum: float = number(0.9, least=0, below=1)
     """of sgd and muon."""
-    learning_rate: float = number(1e-3, above=0)
+    learning_rate: float = number(2e-3, above=0)
     """at the start of a cosine."""
     relative: bool = False
     """learning rates are shares of each tensor's root mean square: for 8 bits, where tensors may be of any size."""
@@ -29,7 +29,7 @@ class FitConfig:
     """at its end."""
     warmup_epochs: int = number(0, least=0)
     """epochs of a linear rise before the cosine."""
-    weight_decay: float = number(0.01, least=0)
+    weight_decay: float = number(0.05, least=0)
     """of weights; biases and norms have none."""
     clip_gradient: float = number(1.0, least=0)
     """largest norm of all gradients together; 0 for none."""
@@ -53,7 +53,7 @@ class FitConfig:
     """compile training steps (torch.compile): the first is slow, the others are faster; needs a C++ compiler."""
     outlier_penalty: float = number(0.0, least=0)
     """weight of the penalty on images whose values before a square are far above the usual; 0 for none."""
-    label_smoothing: float = number(0.0, least=0, below=1)
+    label_smoothing: float = number(0.05, least=0, below=1)
     """in [0, 1)."""
     distillation: float = number(0.5, least=0, most=1)
     """weight of the teacher's soft labels, in [0, 1]."""
@@ -61,17 +61,8 @@ class FitConfig:
 
 @dataclass
 class RecipeConfig(FitConfig):
-    """The training of one stage of train.py, from random weights unless it is told otherwise.
+    """The training of one stage of train.py. configs/recipe and configs/experiment name only what differs."""
 
-    Every default stands here once: configs/recipe and configs/experiment name only what differs.
-    """
-
-    epochs: int = number(40, least=0)
-    learning_rate: float = number(3e-3, above=0)
-    weight_decay: float = number(0.05, least=0)
-    clip_gradient: float = number(0.0, least=0)
-    label_smoothing: float = number(0.05, least=0, below=1)
-    distillation: float = number(0.0, least=0, most=1)
     stage: str = choice("train", STAGES)
     """train (dense), finetune (circulant), replace (activations, norms: by model.arguments) or qat."""
     init: str = ""

@@ -122,7 +122,7 @@ class SearchConfig:
     stay, or were replaced before."""
     solver: str = choice("cbc", ("cbc", "highs"))
     """cbc, which comes with PuLP, or highs, which needs privcirnet[highs]."""
-    sweep: int = number(0, least=0)
+    sweep: int = number(12, least=0)
     """number of budgets between the fastest and the slowest latency, with a plan for each; 0 for none."""
 
 
@@ -137,7 +137,6 @@ class SearchRunConfig(SearchConfig, NetworkConfig):
     """budget in seconds instead, if positive."""
     fraction: float = number(0.0, least=0, most=1)
     """budget as a share of the dense network's latency instead, if positive."""
-    sweep: int = number(12, least=0)
     recipe: RecipeConfig = field(default_factory=RecipeConfig)
     """how plans are trained in a race: as fine-tuning will train the chosen one."""
 
