@@ -15,6 +15,8 @@ from privcirnet.service.store import StoreLimits
 
 pytestmark = pytest.mark.docs
 
+MOST = 169
+"""Settings of all commands and verbs."""
 OTHERS = {
     "name": "of a data set, a network, or an experiment",
     "root": "the folder of images, or of run directories; a ladder's has the experiment's name",
@@ -41,6 +43,21 @@ def schemas():
     modules = [importlib.import_module(f"{config.__name__}.{m.name}") for m in pkgutil.iter_modules(config.__path__)]
     kinds = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
     return {kind for kind in kinds if is_dataclass(kind) and kind.__module__.startswith(config.__name__)}
+
+
+def settings():
+    """(schema, name) of every setting, an inherited one once."""
+    kinds = {*schemas(), Quota, StoreLimits}
+    return {
+        (kind.__name__, field.name)
+        for kind in kinds
+        for field in fields(kind)
+        if not any(field.name in getattr(base, "__dataclass_fields__", ()) for base in kind.__mro__[1:])
+    }
+
+
+def test_settings_are_few():
+    assert len(settings()) <= MOST
 
 
 def given(value):

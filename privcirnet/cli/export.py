@@ -60,7 +60,7 @@ def _ckks(found: ExportSummary, config: ExportConfig) -> tuple[str, dict[str, ob
         "parameters": f"n = {found.ring_degree}, log q = {found.log_q}, {found.levels} levels, 128-bit security",
         "precision": f"logits right to 2^-{found.precision_bits:.1f} of their bound, by the simulator; "
         f"a bootstrapping fails with probability 2^-{found.failure_bits}",
-        "bounds": f"twice the largest values of {config.ckks.examples} training images, not proved",
+        "bounds": f"twice the largest values of {config.he.bound_images} training images, not proved",
         "operations": _in_words_counts(found),
         "memory": f"{(keys or 0) / 1e9:.1f} GB of keys, {(weights or 0) / 1e9:.1f} GB of encoded weights",
         "predicted": f"{sum(took.values()):.0f} processor seconds an image, "

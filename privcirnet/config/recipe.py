@@ -60,7 +60,17 @@ class FitConfig:
 
 
 @dataclass
-class RecipeConfig(FitConfig):
+class ProjectionConfig:
+    """How dense weights become circulant ones."""
+
+    pad: bool = False
+    """whether layers may be padded to whole blocks, those without batch norm or AESPA; false: blocks must divide."""
+    damping: float = number(1.0, least=0)
+    """importance of a weight = its Fisher information + damping x its layer's mean: of start=fisher, of a search."""
+
+
+@dataclass
+class RecipeConfig(ProjectionConfig, FitConfig):
     """The training of one stage of train.py. configs/recipe and configs/experiment name only what differs."""
 
     stage: str = choice("train", STAGES)
@@ -75,10 +85,6 @@ class RecipeConfig(FitConfig):
     start: str = choice("least_squares", STARTS)
     """circulant weights that finetune starts from: least_squares (nearest outputs on training images), the nearest
     weights, loss-aware (fisher) or with equal importance (frobenius), or random."""
-    pad: bool = False
-    """whether uniform pads layers to whole blocks, those without batch norm or AESPA; false: blocks must divide."""
-    damping: float = number(1.0, least=0)
-    """of start=fisher: importance of a weight = its Fisher information + damping x its layer's mean."""
     teacher: str = ""
     """run directory or checkpoint of the network whose soft labels are learned; empty for none."""
     teach_once: bool = False
