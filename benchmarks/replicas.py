@@ -94,7 +94,7 @@ class Cluster:
 
     def _replica(self, number: int) -> subprocess.Popen[bytes]:
         settings = [f"program={self.given.program}", f"port={self.ports[number]}", f"tls={self.server}"]
-        settings += [f"state={self.url}", f"state_folder={self.folder}/audit", f"engine={self.given.engine}"]
+        settings += [f"state={self.url}", f"engine={self.given.engine}"]
         settings += [f"sessions={4 * self.clients}", f"quota.sessions={4 * self.clients}", "threads=1"]
         settings += ["connections=256", "quota.prepared=1000", "quota.keys=100", f"root={self.folder}"]
         return _started([sys.executable, str(ROOT / "serve.py"), *settings], {self.cores[number]})

@@ -70,14 +70,14 @@ def test_ckks_in_two_processes_is_the_same_circuit(root, monkeypatch):
 def test_an_export_that_is_refused_leaves_the_old_program(root, monkeypatch, capsys):
     before = contents(root / "export" / "program")
     for out in ("export", "fresh"):
-        settings = _export(root, "ckks.examples=0", f"out={root}/{out}", "overwrite=true")
-        assert "ckks.examples must be at least 1" in refused(monkeypatch, capsys, "export", *settings)
+        settings = _export(root, "he.bound_images=0", f"out={root}/{out}", "overwrite=true")
+        assert "he.bound_images must be at least 1" in refused(monkeypatch, capsys, "export", *settings)
     assert contents(root / "export" / "program") == before
     assert not (root / "fresh" / "program").exists()
 
 
 def test_leveled_bfv_is_refused_with_its_command(root, monkeypatch, capsys):
-    remedy = "use mode=ckks and ckks.*, or python -m papers.falcon2020 for leveled BFV"
+    remedy = "use mode=ckks, or python -m papers.falcon2020 for leveled BFV"
     for stage in ("search", "export", "infer"):
         assert remedy in refused(monkeypatch, capsys, stage, f"root={root}", "mode=leveled")
     for setting in ("leveled.scheme=bfv", "leveled.examples=64"):

@@ -143,7 +143,10 @@ def test_stages_chain_by_default():
             lambda: RecipeConfig(crop_scale=0.5, crop_padding=4),
             "one kind of random crop: got crop_scale=0.5 crop_padding=4",
         ),
-        (lambda: RecipeConfig(teacher="outputs/train"), "recipe.teacher needs recipe.distillation: got 0.0"),
+        (
+            lambda: RecipeConfig(teacher="outputs/train", distillation=0.0),
+            "recipe.teacher needs recipe.distillation: got 0.0",
+        ),
     ],
 )
 def test_values_are_validated(make, match):

@@ -32,7 +32,7 @@ from tests.he.networks import network, random_image
 from tests.service.running import serving
 
 DEPLOY = ROOT / "deploy"
-TRIAL = ["engine=cleartext", "rehearsal=false", "port=0", "metrics_port=0", "host=127.0.0.1", "metrics_host=127.0.0.1"]
+TRIAL = ["engine=cleartext", "warm_up=false", "port=0", "metrics_port=0", "host=127.0.0.1", "metrics_host=127.0.0.1"]
 """What a test changes of the settings: nothing is compiled, no port is taken."""
 
 

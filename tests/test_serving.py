@@ -146,7 +146,7 @@ def test_a_client_shows_how_far_it_is(server):
 
 
 def test_a_killed_server_is_one_line(root, monkeypatch, capsys, tmp_path):
-    command = [sys.executable, "serve.py", f"root={root}", "port=0", "engine=cleartext", "rehearsal=false"]
+    command = [sys.executable, "serve.py", f"root={root}", "port=0", "engine=cleartext", "warm_up=false"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         address = next(found[1] for line in process.stdout if (found := re.search(r"server=(\S+)", line)))
         host, port = address.split(":")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from privcirnet.artifact.folder import program_folder
 from privcirnet.config.checks import check, check_name
-from privcirnet.config.ckks import check_mode
+from privcirnet.config.run import check_mode
 from privcirnet.he.bfv.engines import ENGINES
 from privcirnet.service.address import parse_address
 

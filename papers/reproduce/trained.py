@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from papers.reproduce.cells import Values
-from privcirnet.config import CkksConfig, HEConfig
+from privcirnet.config import HEConfig
 from privcirnet.data import Files, load
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
@@ -69,7 +69,7 @@ def ckks_network(images: str, checkpoint: str, data: str) -> Values:
     """
     held_out = _data(images, data)
     network = stages.load_checkpoint(_path(checkpoint), held_out).model
-    program = ckks_program(CkksConfig(), network, held_out)
+    program = ckks_program(HEConfig(), network, held_out)
     found = evaluate(Ckks(program), held_out.test_images[:_IMAGES].numpy().astype(np.int64))
     if (found.classes != found.audited.clear.argmax(axis=1)).any():
         raise RuleError("every class must be that of the network in clear", got=bits_of(found), remedy="run it again")

@@ -156,7 +156,7 @@ def _page(config: InferConfig) -> None:
     content = Content(config.data.name, place, not config.rehearsal, classes, tests, notes, levels)
     with closing(_prepared_work(config)) as prepared_work:
         connect, announce = partial(_connected, config, prepared_work), partial(_show_address, config, place)
-        serve(connect, content, config.ui_port, announce, config.prepare)
+        serve(connect, content, 0 if config.ui is True else config.ui, announce, config.prepare)
 
 
 def _prepared_work(config: InferConfig) -> PreparedWork:

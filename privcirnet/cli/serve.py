@@ -72,7 +72,7 @@ def _encoded(config: ServeConfig, folders: ProgramFolders) -> Catalogue:
         catalogue = folders.load(advance=advance)
     check_room(catalogue, config.keys)
     check_sessions_of(catalogue, config.weights_gb, config.sessions)
-    if config.rehearsal:
+    if config.warm_up:
         for offer in catalogue.offers:
             with inference_bar(1) as progress:
                 rehearse(offer.server, config.engine, progress)

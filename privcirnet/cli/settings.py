@@ -26,7 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 from privcirnet.cli import explain
 from privcirnet.cli.console import as_started, readable_errors, show_text
 from privcirnet.config import SCHEMAS
-from privcirnet.config.ckks import LEVELED
+from privcirnet.config.run import LEVELED
 from privcirnet.errors import RuleError, nearest
 from privcirnet.runs.allocator import keep_freed_memory
 
@@ -283,10 +283,10 @@ def _of_a_name(setting: str, error: Exception, command: str, overrides: list[str
     if "An item is already at" in str(error):
         return _refused(f"+{setting}", "leave the plus out: it is there already")
     if "reference_type=Dict" in str(error.__cause__):
-        override = next((o for o in overrides if o.split("=")[0] == setting), f"{setting}=...")
-        return _refused(setting, f"what is not there yet takes a plus: +{override}")
-    if setting.partition(".")[0] == "leveled":
-        return _refused(setting, LEVELED)
+        given = next((o for o in overrides if o.split("=")[0] == setting), f"{setting}=...")
+        return _refused(setting, f"what is not there yet takes a plus: +{given}")
+    if instead := next((OLD[name] for name in (setting, setting.partition(".")[0]) if name in OLD), ""):
+        return _refused(setting, instead)
     if elsewhere := _of_another_stage(command, setting):
         return elsewhere
     tilde, value = ("~", "") if str(error).startswith("Could not delete") else ("", "=...")
@@ -295,6 +295,15 @@ def _of_a_name(setting: str, error: Exception, command: str, overrides: list[str
 
 
 _KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
+OLD = {
+    "leveled": LEVELED,
+    "ckks": "use he.bound_images=",
+    "data.test_fraction": "use data=imagefolder for a split of your own",
+    "rehearsal": "use warm_up=",
+    "state_folder": "use root=DIR, whose folder service has the audit log",
+    "ui_port": "use ui=PORT",
+}
+"""A setting, or a group, of before -> what to do."""
 _STAGES = "train", "search", "export"
 """Commands whose results others take up, in their order."""
 _TAKEN = {"search": ("init", "network"), "export": ("init", "network"), "infer": ("program", "program")}

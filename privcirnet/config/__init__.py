@@ -4,7 +4,6 @@ from pathlib import Path
 
 from privcirnet.artifact.hub import HUB, hub_file
 from privcirnet.config.checks import check
-from privcirnet.config.ckks import CkksConfig
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import CompileConfig, HEConfig
 from privcirnet.config.export import ExportConfig
@@ -19,7 +18,6 @@ from privcirnet.config.train import TrainConfig
 __all__ = [
     "SCHEMAS",
     "Budget",
-    "CkksConfig",
     "CompileConfig",
     "DataConfig",
     "DemoConfig",

@@ -21,8 +21,6 @@ class DataConfig:
     """folder of decoded images; auto: privcirnet in $XDG_CACHE_HOME or ~/.cache; empty: none, decode in memory."""
     seed: int = 0
     """of the split into training and held-out images, where the data set has none of its own."""
-    test_fraction: float = number(0.2, above=0, below=1)
-    """share of held-out images, where the data set has no split of its own."""
     limit: int = number(0, least=0)
     """images of each split, at most; 0 for all. A few hundred show in minutes whether a chain runs."""
 

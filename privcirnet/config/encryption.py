@@ -57,7 +57,7 @@ class HEConfig(CompileConfig):
     profile: str = "calibrate"
     """a profile.json, "calibrate" to measure this machine, or "counted" for the papers' units."""
     bound_images: int = number(256, least=1)
-    """measured bounds: number of training images on which they are measured."""
+    """training images on which measured bounds are measured, and how large the values of a CKKS program are."""
 
     def __post_init__(self) -> None:
         check_fields(self, "he.")

@@ -23,6 +23,8 @@ class EngineConfig(RootConfig):
     """where engine=kernel keeps encoded weights from one start to the next; as trusted as the program."""
     threads: int = number(0, least=0)
     """number of threads; 0: one for each core."""
+    warm_up: bool = True
+    """run an image first, where the server is, so that no other waits for kernels to be compiled."""
     tls: str = ""
     """folder of certificates. A client's: ca.crt, and client.crt and client.key or client.token. A server's:
     server.crt, server.key, and clients.crt or tokens.json; or trial, which makes them. Empty: plain, on loopback."""

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 from privcirnet.config.checks import choice, number
 from privcirnet.config.encryption import HEConfig
-from privcirnet.config.run import NetworkConfig
+from privcirnet.config.run import TrainedConfig
 
 
 @dataclass
-class ExportConfig(NetworkConfig):
+class ExportConfig(TrainedConfig):
     """Settings of export.py: a quantized network becomes a program folder."""
 
     out: str = "${root}/export"

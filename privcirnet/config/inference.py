@@ -35,10 +35,9 @@ class InferConfig(EngineConfig, ModeConfig):
     """seconds to wait for an answer of server=."""
     retries: int = number(5, least=0)
     """how often to come again where server= is busy or lost, with each image; it begins anew. 0: never."""
-    ui: bool = False
-    """a page on loopback, instead of a report: choose an image there and see what goes by."""
-    ui_port: int = number(0, least=0, most=0xFFFF)
-    """where the page is; 0: any port that is free."""
+    ui: bool | int = number(False, least=0, most=0xFFFF)
+    """a page on loopback, instead of a report: choose an image there and see what goes by. true: at any free port; or
+    its port."""
     images: int | str = 32
     """held-out images, from the first; or a folder of pictures, or its URL, s3://BUCKET/PREFIX: all are classified."""
     results: str = ""
@@ -49,8 +48,6 @@ class InferConfig(EngineConfig, ModeConfig):
     """of a CKKS program's keys, at most; a program that takes more is refused before any is made."""
     prepare: int = number(0, least=0)
     """inferences to keep prepared, all encrypted work of them, before their images and between; 0: none."""
-    warm_up: bool = True
-    """run an empty image first where both parties are here, so that no other waits for kernels to be compiled."""
     pause_s: float = number(0.0, least=0)
     """seconds between two images, in which nobody waits: prepare= fills its stock up again."""
     throttle: str = choice("", ("", *(name for name in LINKS if LINKS[name].counts)))
@@ -110,11 +107,10 @@ class ServeConfig(EngineConfig):
     port: int = number(5050, least=0, most=0xFFFF)
     """0: any that is free."""
     state: str = "${root}/service"
-    """folder of keys, counts of images and the audit log, or redis://HOST:PORT/DB for replicas; empty: in memory."""
+    """folder of keys, counts of images and the audit log, or redis://HOST:PORT/DB for replicas, whose audit logs stay
+    in ${root}/service; empty: in memory."""
     state_name: str = "privcirnet"
     """what all keys in a Redis of state= begin with; replicas of one name are one service."""
-    state_folder: str = "${root}/service"
-    """with state=redis://, folder of what is a replica's own: its audit log, audit-HOST-PID.jsonl."""
     sessions: int = number(4, least=1)
     """at once; further clients are told when to come again."""
     age_s: float = number(3600.0, above=0)
@@ -143,8 +139,6 @@ class ServeConfig(EngineConfig):
     """of health checks alone, plain, for probes without TLS such as those of Kubernetes; 0: any; -1: none."""
     log: str = choice("text", FORMS)
     """form of the log's lines: text or json."""
-    rehearsal: bool = True
-    """run one image in this process first, with a client of its own, which compiles the kernels on a new machine."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -4,9 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from privcirnet.config.checks import check, check_name
-from privcirnet.config.data import DataConfig
-from privcirnet.config.model import ModelConfig
-from privcirnet.config.run import RootConfig
+from privcirnet.config.run import NetworkConfig
 
 CHAIN = ("train", "search", "finetune", "replace", "qat", "export", "infer")
 
@@ -21,7 +19,7 @@ def stage_of(name: str) -> str:
 
 
 @dataclass
-class LadderConfig(RootConfig):
+class LadderConfig(NetworkConfig):
     """Settings of ladder.py: a chain of stages, each a script with settings of its own."""
 
     name: str = "digits"
@@ -31,8 +29,6 @@ class LadderConfig(RootConfig):
     """stages, in the order of train, search, finetune, replace, qat, export, infer. replace_more is one more."""
     until: str = ""
     """last stage that is run; empty: all of them."""
-    data: DataConfig = field(default_factory=DataConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
     recipe: dict[str, Any] = field(default_factory=dict[str, Any])
     """settings of recipe that all training stages share."""
     stages: dict[str, Any] = field(default_factory=dict[str, Any])

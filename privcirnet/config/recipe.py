@@ -13,7 +13,7 @@ OPTIMIZERS = ("adamw", "sgd", "muon")
 class FitConfig:
     """How :func:`privcirnet.fit` trains; weights are usually there already."""
 
-    epochs: int = number(10, least=0)
+    epochs: int = number(40, least=0)
     """passes over the training images."""
     batch_size: int = number(64, least=2)
     """images in a batch."""
@@ -21,7 +21,7 @@ class FitConfig:
     """adamw, sgd, or muon: orthogonal updates of matrices, which learn most per epoch; AdamW's of all else."""
     momentum: float = number(0.9, least=0, below=1)
     """of sgd and muon."""
-    learning_rate: float = number(1e-3, above=0)
+    learning_rate: float = number(2e-3, above=0)
     """at the start of a cosine."""
     relative: bool = False
     """learning rates are shares of each tensor's root mean square: for 8 bits, where tensors may be of any size."""
@@ -29,7 +29,7 @@ class FitConfig:
     """at its end."""
     warmup_epochs: int = number(0, least=0)
     """epochs of a linear rise before the cosine."""
-    weight_decay: float = number(0.01, least=0)
+    weight_decay: float = number(0.05, least=0)
     """of weights; biases and norms have none."""
     clip_gradient: float = number(1.0, least=0)
     """largest norm of all gradients together; 0 for none."""
@@ -53,25 +53,26 @@ class FitConfig:
     """compile training steps (torch.compile): the first is slow, the others are faster; needs a C++ compiler."""
     outlier_penalty: float = number(0.0, least=0)
     """weight of the penalty on images whose values before a square are far above the usual; 0 for none."""
-    label_smoothing: float = number(0.0, least=0, below=1)
+    label_smoothing: float = number(0.05, least=0, below=1)
     """in [0, 1)."""
     distillation: float = number(0.5, least=0, most=1)
     """weight of the teacher's soft labels, in [0, 1]."""
 
 
 @dataclass
-class RecipeConfig(FitConfig):
-    """The training of one stage of train.py, from random weights unless it is told otherwise.
+class ProjectionConfig:
+    """How dense weights become circulant ones."""
 
-    Every default stands here once: configs/recipe and configs/experiment name only what differs.
-    """
+    pad: bool = False
+    """whether layers may be padded to whole blocks, those without batch norm or AESPA; false: blocks must divide."""
+    damping: float = number(1.0, least=0)
+    """importance of a weight = its Fisher information + damping x its layer's mean: of start=fisher, of a search."""
 
-    epochs: int = number(40, least=0)
-    learning_rate: float = number(3e-3, above=0)
-    weight_decay: float = number(0.05, least=0)
-    clip_gradient: float = number(0.0, least=0)
-    label_smoothing: float = number(0.05, least=0, below=1)
-    distillation: float = number(0.0, least=0, most=1)
+
+@dataclass
+class RecipeConfig(ProjectionConfig, FitConfig):
+    """The training of one stage of train.py. configs/recipe and configs/experiment name only what differs."""
+
     stage: str = choice("train", STAGES)
     """train (dense), finetune (circulant), replace (activations, norms: by model.arguments) or qat."""
     init: str = ""
@@ -84,10 +85,6 @@ class RecipeConfig(FitConfig):
     start: str = choice("least_squares", STARTS)
     """circulant weights that finetune starts from: least_squares (nearest outputs on training images), the nearest
     weights, loss-aware (fisher) or with equal importance (frobenius), or random."""
-    pad: bool = False
-    """whether uniform pads layers to whole blocks, those without batch norm or AESPA; false: blocks must divide."""
-    damping: float = number(1.0, least=0)
-    """of start=fisher: importance of a weight = its Fisher information + damping x its layer's mean."""
     teacher: str = ""
     """run directory or checkpoint of the network whose soft labels are learned; empty for none."""
     teach_once: bool = False

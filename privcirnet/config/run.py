@@ -2,10 +2,25 @@
 
 from dataclasses import dataclass, field
 
-from privcirnet.config.checks import check_fields, check_place
-from privcirnet.config.ckks import CkksConfig, check_mode
+from privcirnet.config.checks import check, check_fields, check_name, check_place
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
+from privcirnet.config.model import ModelConfig
+
+MODES = ("interactive", "ckks")
+"""How a network runs: rounds of both parties; or one request and one answer, in CKKS."""
+LEVELED = "use mode=ckks, or python -m papers.falcon2020 for leveled BFV"
+"""What to do where the mode leveled is asked for, or its settings."""
+
+
+def check_mode(mode: str) -> None:
+    """Raise unless a network can run so.
+
+    Raises:
+        RuleError: it is not one of :data:`MODES`.
+    """
+    check(mode != "leveled", "mode must be interactive or ckks", mode, LEVELED)
+    check_name("mode", mode, MODES)
 
 
 @dataclass
@@ -17,14 +32,27 @@ class RootConfig:
 
 
 @dataclass
-class RunConfig(RootConfig):
+class ImagesConfig(RootConfig):
+    """Images of a data set."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+
+
+@dataclass
+class NetworkConfig(ImagesConfig):
+    """A network for them."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+
+
+@dataclass
+class RunConfig(ImagesConfig):
     """A run with a directory of its own."""
 
     out: str = "${root}/run"
     """this run's directory."""
     overwrite: bool = False
     """replace a complete run in the same folder that has other settings."""
-    data: DataConfig = field(default_factory=DataConfig)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -44,10 +72,9 @@ class ModeConfig(RunConfig):
 
 
 @dataclass
-class NetworkConfig(ModeConfig):
+class TrainedConfig(ModeConfig):
     """A run that takes up a trained network."""
 
     init: str = "${root}/train"
     """run directory of the network, or its checkpoint."""
     he: HEConfig = field(default_factory=HEConfig)
-    ckks: CkksConfig = field(default_factory=CkksConfig)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from numbers import Integral, Real
+from typing import NamedTuple
 
 from privcirnet.artifact import REPLACEMENTS
 from privcirnet.config.checks import (
@@ -11,8 +12,8 @@ from privcirnet.config.checks import (
     choice,
     number,
 )
-from privcirnet.config.recipe import FitConfig, RecipeConfig
-from privcirnet.config.run import NetworkConfig
+from privcirnet.config.recipe import FitConfig, ProjectionConfig, RecipeConfig
+from privcirnet.config.run import TrainedConfig
 from privcirnet.he.layers.stacking import MOST_IMAGES
 
 BUDGETS = {"all": "seconds", "server": "server"}
@@ -30,8 +31,7 @@ SCORES = ("divergence", "none")
 SENSITIVITIES = ("auto", *PROPOSALS, "batch_gradient", "weights")
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(NamedTuple):
     """A latency that needs no seconds: see :func:`uniform` and :func:`fraction`."""
 
     uniform: int = 0
@@ -67,15 +67,13 @@ def fraction(share: float) -> Budget:
 
 
 @dataclass
-class SearchConfig:
+class SearchConfig(ProjectionConfig):
     """How :func:`privcirnet.search` chooses block sizes."""
 
     budget: float | Budget = Budget(uniform=_UNIFORM)
     """seconds for an image, or :func:`privcirnet.uniform` or :func:`privcirnet.fraction`."""
     block_sizes: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16, 32])
     """sizes to choose from."""
-    pad: bool = False
-    """whether layers may be padded to whole blocks, those without batch norm or AESPA; false: blocks must divide."""
     budget_on: str = choice("all", BUDGETS)
     """seconds that the budget limits: all (server, client and network) or server, as the papers count."""
     objective: str = choice("prepared", OBJECTIVES)
@@ -100,8 +98,6 @@ class SearchConfig:
     """steps that each plan's network is trained for, as ``recipe`` says, before the divergence chooses; 0 for none."""
     recipe: FitConfig = field(default_factory=FitConfig)
     """how plans are trained in a race: as fine-tuning will train the chosen one."""
-    damping: float = number(1.0, least=0)
-    """of the projection whose sensitivity is measured; see recipe.damping."""
     samples: int = number(2048, least=1)
     """training images, at most, that the Fisher information is measured on."""
     until_stable: bool = True
@@ -122,12 +118,12 @@ class SearchConfig:
     stay, or were replaced before."""
     solver: str = choice("cbc", ("cbc", "highs"))
     """cbc, which comes with PuLP, or highs, which needs privcirnet[highs]."""
-    sweep: int = number(0, least=0)
+    sweep: int = number(12, least=0)
     """number of budgets between the fastest and the slowest latency, with a plan for each; 0 for none."""
 
 
 @dataclass
-class SearchRunConfig(SearchConfig, NetworkConfig):
+class SearchRunConfig(SearchConfig, TrainedConfig):
     """Settings of search.py: choose a block size for every layer under a latency budget."""
 
     out: str = "${root}/search"
@@ -137,7 +133,6 @@ class SearchRunConfig(SearchConfig, NetworkConfig):
     """budget in seconds instead, if positive."""
     fraction: float = number(0.0, least=0, most=1)
     """budget as a share of the dense network's latency instead, if positive."""
-    sweep: int = number(12, least=0)
     recipe: RecipeConfig = field(default_factory=RecipeConfig)
     """how plans are trained in a race: as fine-tuning will train the chosen one."""
 

@@ -4,17 +4,16 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 
 from privcirnet.config.checks import check, choice
-from privcirnet.config.model import ModelConfig
 from privcirnet.config.quant import QuantConfig
 from privcirnet.config.recipe import RecipeConfig
-from privcirnet.config.run import RunConfig
+from privcirnet.config.run import NetworkConfig, RunConfig
 
 COMPACT = ("float16", "rows8")
 """Kinds of smaller checkpoints, see :mod:`privcirnet.artifact.compact`."""
 
 
 @dataclass
-class TrainConfig(RunConfig):
+class TrainConfig(NetworkConfig, RunConfig):
     """Settings of train.py: train, fine-tune or quantize a network."""
 
     out: str = "${root}/${if:${evaluate},evaluate,${recipe.stage}}"
@@ -30,7 +29,6 @@ class TrainConfig(RunConfig):
     """resume an interrupted run; false starts it over."""
     tensorboard: bool = False
     """also write TensorBoard events, to the folder tensorboard in out; needs privcirnet[tensorboard]."""
-    model: ModelConfig = field(default_factory=ModelConfig)
     recipe: RecipeConfig = field(default_factory=RecipeConfig)
     quant: QuantConfig = field(default_factory=QuantConfig)
 

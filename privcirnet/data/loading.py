@@ -45,7 +45,6 @@ class Settings(Protocol):
     limit: int
     cache: str
     seed: int
-    test_fraction: float
 
 
 def load_for(settings: Settings, progress: Progress | None = None) -> ImageData:
@@ -55,7 +54,7 @@ def load_for(settings: Settings, progress: Progress | None = None) -> ImageData:
         progress: callback with the number of decoded images and of all images.
     """
     files = Files(settings.root, settings.size, settings.cache)
-    data = load(settings.name, settings.seed, settings.test_fraction, files, progress)
+    data = load(settings.name, settings.seed, files=files, progress=progress)
     return data.limited(settings.limit) if settings.limit else data
 
 

@@ -67,4 +67,4 @@ def listening(port: int) -> socket.socket:
         return socket.create_server((HOSTS[0], port))
     except OSError as problem:
         got = f"{HOSTS[0]}:{port}: {problem.strerror or problem}"
-        raise RuleError("the page must be able to listen at its port", got=got, remedy="use ui_port=0") from None
+        raise RuleError("the page must be able to listen at its port", got=got, remedy="use ui=true") from None

@@ -11,7 +11,7 @@ from torch import fx, nn
 
 from privcirnet.artifact import write_ckks, write_program
 from privcirnet.artifact.summaries import Choice, ExportSummary, Truncation, TruncationTrial
-from privcirnet.config import CkksConfig, ExportConfig
+from privcirnet.config import ExportConfig, HEConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.noise_budget import budget
@@ -54,7 +54,7 @@ def export_program(config: ExportConfig, network: nn.Module, data: ImageData, ba
     """
     if config.mode == "interactive":
         return _interactive(config, network, data, bar)
-    program = ckks_program(config.ckks, network, data)
+    program = ckks_program(config.he, network, data)
     with bar("Simulating the circuit", 0):
         facts = ckks_facts(program, program.rehearsed(0))
     return Exported(facts, lambda folder, about, key: write_ckks(folder, program, about, key))
@@ -112,7 +112,7 @@ def _facts(lowered: Lowered) -> ExportSummary:
     )
 
 
-def ckks_program(config: CkksConfig, network: nn.Module, data: ImageData) -> "CkksProgram":
+def ckks_program(he: HEConfig, network: nn.Module, data: ImageData) -> "CkksProgram":
     """Return the CKKS program of a trained network, at n = 65536.
 
     Args:
@@ -129,7 +129,7 @@ def ckks_program(config: CkksConfig, network: nn.Module, data: ImageData) -> "Ck
     if isinstance(network, fx.GraphModule):
         rule, remedy = "a CKKS program is made of a network before the qat stage", "give init=outputs/finetune"
         raise RuleError(rule, got="a quantized network", remedy=remedy)
-    examples = data.real(data.sample(config.examples)[0])
+    examples = data.real(data.sample(he.bound_images)[0])
     lowered = lower_real(deepcopy(network).eval(), data.shape)
     scales = sums_of(lowered).seen(examples.double().numpy())
     return CkksProgram(lowered, scales, Bootstrapping(parameters_for()), data.log_step)

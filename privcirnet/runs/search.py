@@ -395,7 +395,7 @@ def _ckks(model: nn.Module, data: Examples, config: SearchRunConfig, padded: Col
     if not isinstance(data, ImageData):
         rule, remedy = "a search with mode=ckks needs images of integers", "use search.py, or mode=interactive"
         raise RuleError(rule, got=type(data).__name__, remedy=remedy)
-    return ckks_figures(ckks_program(config.ckks, model, data), config.block_sizes, padded)
+    return ckks_figures(ckks_program(config.he, model, data), config.block_sizes, padded)
 
 
 def _constraints(config: SearchRunConfig, figures: FigureTable, pairs: Sequence[Composable]) -> Constraints:

@@ -75,7 +75,7 @@ def _shared(config: ServeConfig, stack: ExitStack, write: Write) -> ServiceState
     """Return the state that all replicas share in Redis; the audit log is this replica's part of it."""
     link = RedisConnection(config.state, config.state_name, partial(_note, Log(write, config.log), "shared state"))
     stack.callback(link.close)
-    audits = Path(config.state_folder)
+    audits = Path(config.root) / "service"
     private_folder(audits)
     audit = appending(audits / f"audit-{socket.gethostname()}-{os.getpid()}.jsonl")
     log = Log(write, config.log, audit, number=link.number)

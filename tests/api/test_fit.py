@@ -146,7 +146,7 @@ def test_a_quantized_network_learns_too():
         (PAIR, {"epochs": 1.5}, "must have its type: got epochs=1.5"),
         (PAIR, {"learning_rate": True}, "must have its type: got learning_rate=True"),
         (PAIR, {"flip": 1}, "must have its type: got flip=1"),
-        (PAIR, {"learning_rate": 0}, "^learning_rate must be above 0: got 0; use 0.003"),
+        (PAIR, {"learning_rate": 0}, "^learning_rate must be above 0: got 0; use 0.002"),
         (PAIR, {"learning_rate": 1e30}, "^the training loss must stay finite: got"),
         (DataLoader(TensorDataset(IMAGES, LABELS + 1), 8), {}, r"labels must be in \[0, 1\]"),
     ],

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from privcirnet.cli.settings import composed, quoted
-from privcirnet.config import InferConfig, SearchRunConfig, TrainConfig
+from privcirnet.cli.settings import OLD, composed, quoted
+from privcirnet.config import SCHEMAS, InferConfig, SearchRunConfig, TrainConfig
 from privcirnet.errors import RuleError
 
 
@@ -108,6 +108,14 @@ def test_a_setting_may_be_named_by_its_last_part() -> None:
     assert (config.root, config.data.root) == ("/tmp/a=b", "data")
     with pytest.raises(RuleError, match="right type: got name; "):
         composed("train", TrainConfig, ["name=digits"])
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_a_setting_of_before_says_what_to_do(name: str) -> None:
+    given = name if "." in name or name not in ("ckks", "leveled") else f"{name}.examples"
+    for command in ("export", "infer", "serve"):
+        with pytest.raises(RuleError, match=f"right type: got {given}; {OLD[name]}"):
+            composed(command, SCHEMAS[command], [f"{given}=1"])
 
 
 @pytest.mark.parametrize(

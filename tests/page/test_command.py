@@ -120,7 +120,7 @@ def test_a_ckks_program_has_a_page(tmp_path):
     [
         (["server=127.0.0.1:9"], "a server must listen at its address"),
         (["program=nowhere"], "a program's manifest must exist"),
-        (["ui_port=99999"], "ui_port must be in [0, 65535]: got 99999; use 0"),
+        (["ui=99999"], "ui must be in [0, 65535]: got 99999; use 0"),
     ],
 )
 def test_what_is_missing_is_one_line(monkeypatch, capsys, settings, words):
@@ -131,5 +131,5 @@ def test_what_is_missing_is_one_line(monkeypatch, capsys, settings, words):
 def test_a_port_that_is_taken_is_one_line(monkeypatch, capsys, folder):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        at = f"program={folder}", "engine=cleartext", f"ui_port={port}"
+        at = f"program={folder}", "engine=cleartext", f"ui={port}"
         assert "listen at its port: got 127.0.0.1" in refused(monkeypatch, capsys, "infer", "ui=true", *at)

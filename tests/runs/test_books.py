@@ -59,7 +59,7 @@ def test_in_redis(opened, redis, tmp_path):  # noqa: F811
     settings = {
         "state": redis.url.replace("//", "//:secret@"),
         "state_name": "ours",
-        "state_folder": str(tmp_path / "audit"),
+        "root": str(tmp_path),
         "prepared_folder": str(tmp_path / "prepared"),
         "keys": StoreLimits(folder=str(tmp_path / "keys")),
     }
@@ -67,7 +67,7 @@ def test_in_redis(opened, redis, tmp_path):  # noqa: F811
     begin(first)
     begin(second)
     assert second.prepared_work.count("alice") == 2
-    (audit,) = (tmp_path / "audit").iterdir()
+    (audit,) = (tmp_path / "service").iterdir()
     assert audit.name == f"audit-{socket.gethostname()}-{os.getpid()}.jsonl"
     assert audit.stat().st_mode & 0o777 == 0o600
     assert [json.loads(line)["number"] for line in audit.read_text().splitlines()] == [1, 2]

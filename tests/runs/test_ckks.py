@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from privcirnet.artifact.typed_json import plain
-from privcirnet.config import CkksConfig
+from privcirnet.config import HEConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
 from privcirnet.he.ckks import costs, hoisting
@@ -165,7 +165,7 @@ def test_what_is_exported_is_secure_and_says_what_it_takes():
     model = resnet20_cifar(activation="aespa", **small).train()
     for _ in range(20):
         model(data.real(data.train_images[:64]))
-    program = ckks_program(CkksConfig(examples=64), model, data)
+    program = ckks_program(HEConfig(bound_images=64), model, data)
     assert model.training, "the network is left as it was"
     facts = ckks_facts(program, program.rehearsed(0))
     assert (facts.ring_degree, facts.log_q, facts.security_bits) == (65536, 1736, 128)
@@ -177,8 +177,8 @@ def test_what_is_exported_is_secure_and_says_what_it_takes():
 def test_what_is_no_residual_network_of_squares_is_refused():
     data = load("digits")
     with pytest.raises(RuleError, match=r"a network in CKKS cannot have moved values"):
-        ckks_program(CkksConfig(), lola_digits(), data)
+        ckks_program(HEConfig(), lola_digits(), data)
     with pytest.raises(RuleError, match=r"every operation must be one that runs encrypted: got stem_act"):
-        ckks_program(CkksConfig(), resnet20_cifar(in_chans=1, image_size=8), data)
+        ckks_program(HEConfig(), resnet20_cifar(in_chans=1, image_size=8), data)
     with pytest.raises(RuleError, match="made of a network before the qat stage"):
-        ckks_program(CkksConfig(), torch.fx.symbolic_trace(lola_digits()), data)
+        ckks_program(HEConfig(), torch.fx.symbolic_trace(lola_digits()), data)
