@@ -54,14 +54,14 @@ def _interactive(summary: ExportSummary, config: ExportConfig) -> tuple[str, dic
     }
 
 
-def _ckks(found: ExportSummary, config: ExportConfig) -> tuple[str, dict[str, object]]:
-    took, keys, weights = found.processor_seconds_predicted or {}, found.bytes_keys_server, found.bytes_weights
-    return f"CKKS, {found.depth_squares} squares, {found.bootstrappings} bootstrappings", {
-        "parameters": f"n = {found.ring_degree}, log q = {found.log_q}, {found.levels} levels, 128-bit security",
-        "precision": f"logits right to 2^-{found.precision_bits:.1f} of their bound, by the simulator; "
-        f"a bootstrapping fails with probability 2^-{found.failure_bits}",
+def _ckks(summary: ExportSummary, config: ExportConfig) -> tuple[str, dict[str, object]]:
+    took, keys, weights = summary.processor_seconds_predicted or {}, summary.bytes_keys_server, summary.bytes_weights
+    return f"CKKS, {summary.depth_squares} squares, {summary.bootstrappings} bootstrappings", {
+        "parameters": f"n = {summary.ring_degree}, log q = {summary.log_q}, {summary.levels} levels, 128-bit security",
+        "precision": f"logits right to 2^-{summary.precision_bits:.1f} of their bound, by the simulator; "
+        f"a bootstrapping fails with probability 2^-{summary.failure_bits}",
         "bounds": f"twice the largest values of {config.he.bound_images} training images, not proved",
-        "operations": _in_words_counts(found),
+        "operations": _in_words_counts(summary),
         "memory": f"{(keys or 0) / 1e9:.1f} GB of keys, {(weights or 0) / 1e9:.1f} GB of encoded weights",
         "predicted": f"{sum(took.values()):.0f} processor seconds an image, "
         f"{took.get('bootstrapping', 0.0):.0f} of them bootstrapping",
