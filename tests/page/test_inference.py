@@ -92,7 +92,7 @@ def shifted(monkeypatch):
         t = np.uint64(program.parameters.plain_modulus)
         return right(program, (share + t // np.uint64(3)) % t)
 
-    monkeypatch.setattr(answer, "hand_out", hand_out)
+    monkeypatch.setattr(answer, "reveal_output", hand_out)
 
 
 @pytest.mark.parametrize("prepare", [0, 1])

@@ -33,5 +33,5 @@ def send(message: Message, transfers: int, session: bytes) -> tuple[Residues, by
 
 def put(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use them, until the test's end."""
-    monkeypatch.setattr(base, "Chooser", Chooser)
+    monkeypatch.setattr(base, "BaseOtReceiver", Chooser)
     monkeypatch.setattr(base, "send", send)

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -38,6 +38,8 @@ from tests.he.parties import check, parties
 @dataclass(frozen=True)
 class Toy(op.Square):
     """A square for the program, with a round of its own."""
+
+    kind: ClassVar[str] = "toy"
 
 
 @dataclass(frozen=True)
