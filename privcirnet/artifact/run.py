@@ -15,7 +15,7 @@ SUMMARY = "summary.json"
 """File that a complete run leaves in its folder."""
 PLACES = frozenset(
     {"root", "out", "device", "evaluate", "resume", "overwrite", "tensorboard", "data.root", "data.cache"}
-    | {"ckks.examples", "data.test_fraction"}  # of before
+    | {"ckks.examples", "data.test_fraction", "ui_port"}  # of before
 )
 """Settings that do not change what a run computes."""
 MACHINES = frozenset({"recipe.amp"})
