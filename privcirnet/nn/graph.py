@@ -225,7 +225,7 @@ def find_layer(model: nn.Module, name: str, *, plain: bool = True) -> nn.Linear 
     if computed and plain:
         rule, remedy = (
             "a layer must have a plain weight",
-            "make it so before: privcirnet.nn.materialize.make_plain_(model)",
+            "make it so before: privcirnet.nn.materialize.materialize_weights_(model)",
         )
         raise RuleError(rule, got=f"{name!r}, whose weight is computed from others", remedy=remedy)
     if parametrize.is_parametrized(layer, "weight") and not computed:
