@@ -87,7 +87,7 @@ _HOME = {
     "quantize": "passes.quantize",
     "save": "api.network",
     "search": "api.search",
-    "sensitivity": "functional.sensitivity",
+    "sensitivity": "nn.functional.sensitivity",
     "solve": "blocksize_search.solve",
     "uniform": "config.search",
 }

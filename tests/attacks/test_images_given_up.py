@@ -129,17 +129,17 @@ SERVER = """
 import sys
 from pathlib import Path
 from privcirnet.he.protocol.parties.server import Server
-from privcirnet.service.books import Books
+from privcirnet.service.books import ServiceState
 from privcirnet.service.log import Log, appending
-from privcirnet.service.counts import Counts
+from privcirnet.service.counts import LocalLedger
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.server import Service
 from tests.he.networks import network
 from tests.service.running import catalogue
 
 folder = Path(sys.argv[1])
-quotas = Quotas(Quota(images=1), ledger=Counts(folder / "images.sqlite"))
-books = Books(quotas=quotas, log=Log(audit=appending(folder / "audit.jsonl")))
+quotas = Quotas(Quota(images=1), ledger=LocalLedger(folder / "images.sqlite"))
+books = ServiceState(quotas=quotas, log=Log(audit=appending(folder / "audit.jsonl")))
 service = Service(catalogue(only=Server(network(), "cleartext")), ("127.0.0.1", int(sys.argv[2])), books=books)
 print(service.address[1], flush=True)
 service.run()

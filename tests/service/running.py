@@ -77,14 +77,14 @@ import sys
 from pathlib import Path
 from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.parties.server import Server
-from privcirnet.service.books import Books
+from privcirnet.service.books import ServiceState
 from privcirnet.service.server import Service
 from privcirnet.service.store import KeyStore
 from tests.he.networks import network
 from tests.service.running import catalogue
 
 folder, port = Path(sys.argv[1]), int(sys.argv[2])
-books = Books(store=KeyStore(folder=folder / "keys"), prepared_work=PreparedWork(folder / "server"))
+books = ServiceState(store=KeyStore(folder=folder / "keys"), prepared_work=PreparedWork(folder / "server"))
 service = Service(catalogue(only=Server(network(), "cleartext")), ("127.0.0.1", port), books=books)
 print(service.address[1], flush=True)
 service.run()

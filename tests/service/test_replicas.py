@@ -217,7 +217,7 @@ from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.ring import sampling
 from privcirnet.service.access import ServerAccess
-from privcirnet.service.books import Books
+from privcirnet.service.books import ServiceState
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.log import Log, appending
 from privcirnet.service.quotas import Quotas
@@ -225,17 +225,17 @@ from privcirnet.service.server import Service
 from privcirnet.service.shared.inventory import SharedInventory
 from privcirnet.service.shared.keys import SharedKeys
 from privcirnet.service.shared.ledger import SharedLedger
-from privcirnet.service.shared.link import Link
+from privcirnet.service.shared.link import RedisConnection
 from privcirnet.service.store import StoreLimits
 from tests.he.networks import network
 from tests.service.running import catalogue, digests_of_masks
 
 folder, port = Path(sys.argv[1]), int(sys.argv[2])
 given = json.loads((folder / "given.json").read_text())
-link = Link(given["redis"], "test")
+link = RedisConnection(given["redis"], "test")
 inventory = SharedInventory(link, False, 30.0)
 digests_of_masks((folder / "masks.txt").open("a", buffering=1).write)
-books = Books(
+books = ServiceState(
     limits=ServiceLimits(connections=256),
     quotas=Quotas(ledger=SharedLedger(link)),
     store=SharedKeys(StoreLimits(), link),

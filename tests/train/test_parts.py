@@ -33,7 +33,9 @@ def far_out(count: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(("part", "least", "most"), [(512, 0, 60), (32, 85, 100)])
 def test_few_images_far_out_leave_large_batches_at_chance(part, least, most, monkeypatch):
     monkeypatch.setattr(parts, "MOST", part)
-    monkeypatch.setattr(loop, "stabilize_statistics_", lambda *_: None)  # ten steps: it would measure the image that varies most
+    monkeypatch.setattr(
+        loop, "stabilize_statistics_", lambda *_: None
+    )  # ten steps: it would measure the image that varies most
     data = ImageData(*far_out(1024), *bars(200, 2), log_step=-4, levels=255, classes=("column", "row"))
     recipe = dataclasses.replace(RECIPE, epochs=5, batch_size=512, ema=0.9, clip_gradient=1.0)
     assert least <= fit(row(3), data, recipe, 0)[-1]["top1"] <= most

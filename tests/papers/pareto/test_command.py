@@ -55,6 +55,12 @@ def test_arguments_without_an_experiment_stay_and_an_unknown_one_is_refused():
     for arguments in ([], ["method=uniform", "b=4"], ["-m", "b=2,4"]):
         assert command.expanded(arguments) == arguments
     place = ["root=outputs/digits", "recipe=finetune", "data=digits", "recipe.init=outputs/digits/train"]
-    assert command.expanded(["digits", "-m", "b=2,4"]) == ["-m", *place, "recipe.epochs=40", "b=2,4"]
+    assert command.expanded(["digits", "-m", "b=2,4"]) == [
+        "-m",
+        *place,
+        "recipe.epochs=40",
+        "recipe.clip_gradient=0",
+        "b=2,4",
+    ]
     with pytest.raises(RuleError, match=r"settings must exist and have the right type: got .*nonsense"):
         command.expanded(["nonsense", "b=4"])
