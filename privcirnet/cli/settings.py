@@ -298,6 +298,11 @@ _KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or 
 OLD = {
     "leveled": LEVELED,
     "ckks": "use he.bound_images=",
+    "he.guard_bits": "leave it out: rehearsed_images= choose the guard bits",
+    "he.least_guard_bits": "leave it out: rehearsed_images= choose the guard bits",
+    "he.family": "leave it out: other encodings are in papers/coefficients",
+    "recipe.average_with": "use python -m papers.recipes, which writes the mean of networks",
+    "recipe.patches": "leave it out: a transformer sees all patches",
     "data.test_fraction": "use data=imagefolder for a split of your own",
     "rehearsal": "use warm_up=",
     "state_folder": "use root=DIR, whose folder service has the audit log",

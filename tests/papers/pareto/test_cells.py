@@ -140,7 +140,10 @@ def test_equal_plans_share_a_run_and_a_budget_out_of_reach_is_written_down(tmp_p
 def test_seeds_have_runs_of_their_own_and_the_table_says_how_far_they_lie_apart(tmp_path):
     settings = config(dense(tmp_path / "train"), tmp_path / "out", method="uniform", seeds=[0])
     settings = dataclasses.replace(
-        settings, recipe=dataclasses.replace(settings.recipe, start="fisher", clip_gradient=0.0, learning_rate=3e-3, weight_decay=0.05)
+        settings,
+        recipe=dataclasses.replace(
+            settings.recipe, start="fisher", clip_gradient=0.0, learning_rate=3e-3, weight_decay=0.05
+        ),
     )
     cells.run(settings, DATA)
     assert "half of what" not in table.draw(tmp_path / "out")
