@@ -117,10 +117,8 @@ def lower_for(
         data: Data that it was trained on; measured bounds are taken on training images.
         rehearsed_images: Number of held-out images that the program is rehearsed on.
     """
-    pixels, images = (
-        Pixels(data.shape, Input(0, data.levels), data.log_step),
-        data.real(data.sample(he.bound_images)[0]),
-    )
+    pixels = Pixels(data.shape, Input(0, data.levels), data.log_step)
+    images = data.real(data.sample(he.bound_images)[0])
     rehearsed = data.real(data.held_out(rehearsed_images)[0]) if rehearsed_images else None
     return lower_on(he, network, pixels, images, bar, rehearsed=rehearsed)
 
