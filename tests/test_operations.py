@@ -112,7 +112,7 @@ def test_the_walk_to_several_replicas(digits_chain, tmp_path):
                 asked, first = command, printed
     for text in (first, again):
         assert "4 images" in text
-    audits = [path.read_text() for path in tmp_path.glob("replicas/*/audit-*.jsonl")]
+    audits = [path.read_text() for path in tmp_path.glob("replicas/*/service/audit-*.jsonl")]
     assert len(audits) == 2
     assert sum(text.count('"event": "image",') for text in audits) == 8
     assert all('"alice"' in text for text in audits if '"event": "image"' in text)
