@@ -3,6 +3,7 @@
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -17,12 +18,16 @@ VAGUE = frozenset(
     "found own made told kept held given each others other one known wanted seen taken said asked noted left met "
     "chosen begun shown stays apart together most least".split()
 )
-TREES = [ast.parse(path.read_text()) for path in sorted((ROOT / "privcirnet").rglob("*.py"))]
+
+
+@cache
+def trees() -> list[ast.Module]:
+    return [ast.parse(path.read_text()) for path in sorted((ROOT / "privcirnet").rglob("*.py"))]
 
 
 def subjectless() -> Iterator[str]:
     """First lines of docstrings that begin with a word that is no subject, noun or verb."""
-    for node in (node for tree in TREES for node in ast.walk(tree)):
+    for node in (node for tree in trees() for node in ast.walk(tree)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             line = (ast.get_docstring(node) or " ").splitlines()[0]
             if line.split(" ")[0].strip(",.:`'\"").lower() in SUBJECTLESS:
@@ -31,7 +36,7 @@ def subjectless() -> Iterator[str]:
 
 def vague() -> Iterator[str]:
     """Variables and parameters whose name says nothing of the value."""
-    for node in (node for tree in TREES for node in ast.walk(tree)):
+    for node in (node for tree in trees() for node in ast.walk(tree)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE:
             yield f"{node.lineno} {node.id}"
         elif isinstance(node, ast.arg) and node.arg in VAGUE:
@@ -40,7 +45,7 @@ def vague() -> Iterator[str]:
 
 def twice() -> Iterator[str]:
     """Public classes of one name in several modules."""
-    names = Counter(n.name for tree in TREES for n in tree.body if isinstance(n, ast.ClassDef) and n.name[0] != "_")
+    names = Counter(n.name for tree in trees() for n in tree.body if isinstance(n, ast.ClassDef) and n.name[0] != "_")
     return (name for name, count in names.items() if count > 1)
 
 

@@ -6,7 +6,7 @@ weights and the server computes with the spectra, so these are computed again an
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from privcirnet.artifact.folder import (
     replacing_program,
 )
 from privcirnet.artifact.records import profile_from, write_tensors
+from privcirnet.artifact.summaries import TruncationTrial
 from privcirnet.artifact.weights import bounded_integers, complete, integers, read_weights, tensors_of, weight_tensors
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv import batching
@@ -34,9 +35,10 @@ from privcirnet.he.ring.modular import Residues
 
 VERSION = 3
 WEIGHTS, PLAINTEXTS, FULL_FOLDER = "weights.safetensors", "plaintexts.safetensors", "plaintexts_full"
-_REHEARSAL = ("images", "changed", "refused", "differ", "difference")
 _FULL = re.compile(rf"{FULL_FOLDER}/[^/\\]+\.safetensors")
 """Names of optional files, all inside the folder, beside the three that are always there."""
+REHEARSAL = tuple(field.name for field in fields(TruncationTrial))
+"""Keys of a rehearsal's result in a manifest."""
 
 
 def write_program(
@@ -109,7 +111,7 @@ def read_measured(folder: Path) -> tuple[Profile | None, dict[str, float], str]:
     profile = data.get("profile")
     try:
         stored = data.get("rehearsal")
-        rehearsal = {name: float(stored[name]) for name in _REHEARSAL} if stored else {}
+        rehearsal = {name: float(stored[name]) for name in REHEARSAL} if stored else {}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RuleError("a rehearsal must be complete", got=f"{where}: {error!r}", remedy=REMEDY) from None
     quantization = data.get("quantization", "")

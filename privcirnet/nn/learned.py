@@ -2,8 +2,8 @@
 
 Encrypted inference clips nothing. A finer step is at least as exact, but costs bits of the plain modulus. Hence values
 are clipped to the range of the bits in training: the gradient of a step balances what is clipped against what is
-rounded away (:func:`privcirnet.nn.functional.quantize.quantize_learned`). In evaluation and in the integer network larger
-activations are kept.
+rounded away (:func:`privcirnet.nn.functional.quantize.quantize_learned`). In evaluation and in the integer network
+larger activations are kept.
 
 The parameters serve only training. The steps in use are the quantizers' ``log_step``. The rules of
 :mod:`privcirnet.nn.steps` settle them after every optimizer step. :func:`fix_steps_` leaves a network in the form of a

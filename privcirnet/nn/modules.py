@@ -15,6 +15,7 @@ from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from privcirnet.he.program.nonpolynomial import with_numbers
 from privcirnet.nn.activations import Square
 from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.concat import Concat
@@ -59,22 +60,18 @@ class Row(NamedTuple):
     instead: str = ""
 
 
-def _with_numbers(name: str, *numbers: float) -> str:
-    return f"{name}({','.join(repr(float(number)) for number in numbers)})"
-
-
 def _leaky(module: nn.LeakyReLU) -> str:
     slope = module.negative_slope
-    return "leakyrelu" if slope == _SLOPE else _with_numbers("leakyrelu", slope)
+    return "leakyrelu" if slope == _SLOPE else with_numbers("leakyrelu", slope)
 
 
 def _exponential(module: nn.ELU | nn.CELU) -> str | None:
-    return _with_numbers(type(module).__name__.lower(), module.alpha) if module.alpha > 0 else None
+    return with_numbers(type(module).__name__.lower(), module.alpha) if module.alpha > 0 else None
 
 
 def _softplus(module: nn.Softplus) -> str | None:
     smooth = module.beta > 0 and module.threshold >= _LEAST_THRESHOLD
-    return _with_numbers("softplus", module.beta) if smooth else None
+    return with_numbers("softplus", module.beta) if smooth else None
 
 
 def _activation(function: str | Callable[[Any], str | None], *calls: Callable[..., Any], **more: Any) -> Row:
@@ -113,7 +110,7 @@ MODULES: dict[type[nn.Module], Row] = {
     nn.CELU: _activation(_exponential, F.celu, torch.celu),
     nn.Softplus: _activation(_softplus, F.softplus),
     nn.Hardtanh: _activation(
-        lambda m: _with_numbers("hardtanh", m.min_val, m.max_val),
+        lambda m: with_numbers("hardtanh", m.min_val, m.max_val),
         *_CLAMPS,
         methods=("clamp", "clip", "clamp_min", "clamp_max"),
     ),

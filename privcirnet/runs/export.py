@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import fx, nn
 
+from privcirnet.artifact.interactive import REHEARSAL
 from privcirnet.artifact.summaries import BoundsCheck
 from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
@@ -35,7 +36,7 @@ from privcirnet.passes.quantize import input_quantizer, input_step
 from privcirnet.passes.ranges import Range, peaks, usual_ranges
 from privcirnet.runs.profiles import CALIBRATION_ROUNDS, RANKING_ROUNDS, find_profile, measure, profile_at
 from privcirnet.runs.progress import Bar, silent
-from privcirnet.runs.rehearsal import FIGURES, Trial, rehearse, spoiled
+from privcirnet.runs.rehearsal import Trial, rehearse, spoiled
 
 CHECKED_IMAGES = 512
 """Held-out images on which measured bounds are checked."""
@@ -157,7 +158,7 @@ def lower_on(
     with bar("comparing with the network", 0):
         compared = check_program(planned.lowered, network, images)
     if rehearsed is not None and settled.exact:  # equal to the last bit on these
-        planned = replace(planned, rehearsal=dict.fromkeys(FIGURES, 0.0) | {"images": compared})
+        planned = replace(planned, rehearsal=dict.fromkeys(REHEARSAL, 0.0) | {"images": compared})
     return planned
 
 

@@ -12,18 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcirnet.he.layers.integer import Values, round_shift
+from privcirnet.he.layers.integer import Values
 from privcirnet.he.mpc.local.elementwise import truncate_client, truncate_server
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import Node
-from privcirnet.he.program.operations import ExactTruncate, Truncate
+from privcirnet.he.program.operations import Truncate
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.rounds.answer import width
 from privcirnet.he.ring import modular
 from privcirnet.runs.progress import Bar, silent
-
-FIGURES = ("images", "changed", "refused", "differ", "difference")
-"""Keys of a rehearsal's result."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +39,9 @@ class Trial:
 def rehearse(program: Program, trial: Trial, bar: Bar = silent) -> dict[str, float]:
     """Classify images with truncations to nearest and at random, once each.
 
+    Args:
+        program: program whose truncations are all at random.
+
     Returns:
         {"images": N, "changed": of them whose class random truncations change, "refused": of the others whose logits
         are then beyond the program's bound, so that a client refuses them, "differ": of the images, those whose class
@@ -50,27 +50,23 @@ def rehearse(program: Program, trial: Trial, bar: Bar = silent) -> dict[str, flo
     """
 
     def truncate(node: Node, values: Values) -> Values:
-        operation = node.operation
-        if isinstance(operation, Truncate):
-            return on_shares(values, operation.bits, program.parameters.plain_modulus, masks)
-        assert isinstance(operation, ExactTruncate)
-        return round_shift(values, operation.bits)
+        assert isinstance(node.operation, Truncate)
+        return on_shares(values, node.operation.bits, program.parameters.plain_modulus, masks)
 
     masks = np.random.default_rng(0)  # nothing is hidden here
-    random = any(isinstance(node.operation, Truncate) for node in program.nodes)
     counts: dict[str, float] = {"images": len(trial.images), "changed": 0, "refused": 0}
     logits: list[np.ndarray] = []
     with bar("rehearsing truncations", len(trial.images)) as advance:
         for image in trial.images:
-            want = program.answered(interpret(program, image)[program.output.name])
-            got = program.answered(interpret(program, image, truncate)[program.output.name]) if random else want
+            want = interpret(program, image)[program.output.name]
+            got = interpret(program, image, truncate)[program.output.name]
             if not _beyond(program, want):
                 changed = bool(got.argmax() != want.argmax())
                 counts["changed"] += changed
                 counts["refused"] += not changed and _beyond(program, got)
             logits.append(got.reshape(-1) * 2.0**program.output.log_step)
             advance()
-    return counts | _apart(np.stack(logits), _answered(program, trial.logits))
+    return counts | _apart(np.stack(logits), trial.logits)
 
 
 def _beyond(program: Program, answer: Values) -> bool:
@@ -80,12 +76,6 @@ def _beyond(program: Program, answer: Values) -> bool:
 def spoiled(rehearsal: Mapping[str, float]) -> bool:
     """Return whether random truncations changed the class of more than one image in a hundred, or had one refused."""
     return rehearsal["changed"] > rehearsal["images"] / 100 or rehearsal["refused"] > 0
-
-
-def _answered(program: Program, logits: np.ndarray) -> np.ndarray:
-    """Return the logits of the answer, (N, classes)."""
-    classes = [program.answered(row.argmax()) for row in logits] if program.answer == "top1" else [*logits]
-    return np.stack(classes).reshape(logits.shape)
 
 
 def _apart(logits: np.ndarray, quantized: np.ndarray) -> dict[str, float]:
