@@ -20,7 +20,7 @@ from privcirnet.artifact import read_program, write_json
 from privcirnet.cli.console import progress_bar
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
+from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.he.system.memory import peak_bytes
 from privcirnet.runs.answers import answers

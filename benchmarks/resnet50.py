@@ -14,7 +14,7 @@ import torch
 import torchvision
 
 import privcirnet as pc
-from privcirnet.he.protocol.framing import message_sizes
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.system.memory import peak_bytes
 from privcirnet.passes.block_sizes import uniform_sizes
 
@@ -33,7 +33,7 @@ def main() -> None:
     pc.circulant_(network, uniform_sizes(network, given.block))
     quantized, began = pc.quantize(network, images), time.perf_counter()
     program = pc.compile(quantized, images, rehearsed_images=1)
-    online = message_sizes.bytes_online(program.integer) / 1e6, message_sizes.rounds_online(program.integer)
+    online = schedule_of(program.integer).bytes_online / 1e6, schedule_of(program.integer).rounds_online
     print(program, f"compiled in {time.perf_counter() - began:.0f} s", sep="\n")
     began, worked = time.perf_counter(), time.process_time()
     logits = program(images[:1], weights_gb=given.weights_gb)

@@ -29,7 +29,7 @@ from privcirnet.data import load_for
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.program.signature import pinned
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
+from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.one_message.session import OneMessageClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.system import threads

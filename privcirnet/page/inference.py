@@ -2,7 +2,7 @@
 
 Whatever goes wrong with an image ends that image alone. The connection is closed then, and opened again for the next.
 While no image runs, a thread prepares inferences over the same connection
-(:mod:`he.protocol.parties.background_preparation`).
+(:mod:`protocol.parties.background_preparation`).
 """
 
 import threading
@@ -16,7 +16,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.background_preparation import BackgroundPreparation
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.served import ServedClient

@@ -6,8 +6,7 @@ from typing import Any, cast
 from privcirnet.he.program.known import Known
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.message_batches import online_batches
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.rlwe.security import SECURITY_BITS
 from privcirnet.runs.answers import name_of
 from privcirnet.runs.pictures import ImageInterface, ends_of
@@ -43,13 +42,13 @@ class Subject(ImageInterface):
         """Return the rounds with an image, as plain data."""
         if self.program is None:
             return [{"name": "image", "what": "all layers, by the server alone"}]
-        names, exchanges = {node.name: name_of(node) for node in self.program.nodes}, exchanges_of(self.program)
+        names, schedule = {node.name: name_of(node) for node in self.program.nodes}, schedule_of(self.program)
         asking = [
             {
                 "name": ", ".join(names[node.name] for node in stage.nodes),
-                "what": ", ".join(dict.fromkeys(in_words(exchanges[node.name].plan) for node in stage.nodes)),
+                "what": ", ".join(dict.fromkeys(in_words(schedule.exchanges[node.name].plan) for node in stage.nodes)),
             }
-            for stage in online_batches(self.program, exchanges)
+            for stage in schedule.online
             for _ in stage.trips
         ]
         return [{"name": "image", "what": "less the client’s random share"}, *asking]

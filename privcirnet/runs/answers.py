@@ -13,10 +13,10 @@ from privcirnet.he.program.exact import ExactTruncate
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.wrong_result import ImpossibleResultError
-from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.framing.message_sizes import rounds, rounds_online
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.background_preparation import PreparedBatch
 from privcirnet.he.protocol.parties.session import Handler, Traffic, run
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.protocol.served import ServedClient
 from privcirnet.runs.preparation import Ahead
 
@@ -208,7 +208,8 @@ class _Steps:
     @cached_property
     def _in_all(self) -> int:
         """Return the rounds of an image that begins like this one."""
-        return (rounds_online if self.traffic[0].position == wire.ONLINE else rounds)(self._program)
+        schedule = schedule_of(self._program)
+        return schedule.rounds_online if self.traffic[0].position == wire.ONLINE else schedule.rounds
 
     @property
     def _program(self) -> Program:

@@ -16,10 +16,10 @@ from privcirnet.he.ckks.program import CkksProgram, Rehearsed
 from privcirnet.he.ckks.stopwatch import Stopwatch
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.wrong_result import ImpossibleResultError
-from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.one_message.ckks import ENGINES, CkksDescription, CkksInferenceClient, CkksInferenceServer
 from privcirnet.he.protocol.one_message.session import WORK, OneMessageClient, OneMessageServer
 from privcirnet.he.protocol.parties.session import Traffic
+from privcirnet.he.protocol.served import Meter
 from privcirnet.he.system.memory import peak_bytes
 from privcirnet.runs.answers import Answer, InferenceStep, StepProgress
 from privcirnet.runs.evaluation import Evaluation

@@ -13,8 +13,8 @@ import numpy as np
 from privcirnet.artifact.summaries import InferenceSummary, LayerRow, LinkPrediction, Prediction
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.parties.background_preparation import PreparedBatch
+from privcirnet.he.protocol.served import Meter
 from privcirnet.he.system.memory import peak_bytes
 from privcirnet.runs.answers import Answer, StepProgress, no_progress
 from privcirnet.runs.links import over_links

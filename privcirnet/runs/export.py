@@ -25,9 +25,7 @@ from privcirnet.he.planning.stacks import with_stacks
 from privcirnet.he.program.bounds import ObservedRange, Reals, real_name
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing.message_sizes import max_batch
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.transfers import source_for
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.nn.checks import image_of
 from privcirnet.nn.modules import is_polynomial
 from privcirnet.passes.lower import Drafts, Lowered, drafts, refined
@@ -234,13 +232,13 @@ def _fitting(
 def _stacked(he: HEConfig, lowered: Lowered, profile: Profile) -> Lowered:
     """Return the program with transfers and with stacked layers, as far as the settings give room."""
     program = with_transfers(lowered.program, he.ot)
-    program = with_stacks(program, profile, LINKS[he.link], max_batch(program), int(1e9 * he.stack_gb))
+    program = with_stacks(program, profile, LINKS[he.link], schedule_of(program).max_batch, int(1e9 * he.stack_gb))
     return replace(lowered, fitted=replace(lowered.fitted, program=program))
 
 
 def with_transfers(program: Program, source: str) -> Program:
     """Return a program with a source of oblivious transfers, or the best one for "auto"."""
-    return replace(program, transfers=source_for(exchanges_of(program)) if source == "auto" else source)
+    return replace(program, transfers=schedule_of(program).best_source if source == "auto" else source)
 
 
 def target_of(he: HEConfig, fixed_profile: Profile | None = None, bar: Bar = silent) -> Target:

@@ -12,7 +12,7 @@ from privcirnet.config import HEConfig
 from privcirnet.he.planning.plan_program import PlannedProgram, fit_draft, predicted_online, predicted_seconds
 from privcirnet.he.planning.profile import LINKS, NetworkLink, Profile
 from privcirnet.he.planning.target import scaled
-from privcirnet.he.protocol.framing.message_sizes import bytes_online, rounds, rounds_online
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.nn.modules import is_polynomial
 from privcirnet.passes.lower.usual import usual_draft
 from privcirnet.runs.export import target_of, with_transfers
@@ -78,8 +78,9 @@ def forecast(
     program, of = with_transfers(fitted.program, he.ot), fitted.program.parameters
     there = replace(scaled(profile, fitted.choice.set), plain_bits=of.plain_bits)
     seconds, local, link = (predicted_seconds(program.nodes, there, to) for to in (LINKS[he.link], *_LINKS))
-    costs = seconds, link - local, rounds(program), weight_bytes(program), needed_bytes(program)
-    online = predicted_online(program.nodes, there, LINKS[he.link]), bytes_online(program), rounds_online(program)
+    schedule = schedule_of(program)
+    costs = seconds, link - local, schedule.rounds, weight_bytes(program), needed_bytes(program)
+    online = predicted_online(program.nodes, there, LINKS[he.link]), schedule.bytes_online, schedule.rounds_online
     return Forecast(block_size, *costs, of.ring_degree, of.log_q, *online)
 
 

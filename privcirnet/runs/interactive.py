@@ -19,8 +19,7 @@ from privcirnet.he.protocol.parties.client import Client, check_image
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import Traffic
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.message_batches import offline_batches, online_batches
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.ring.modular import Residues
 from privcirnet.runs import audit
 from privcirnet.runs.answers import Answer, name_of
@@ -94,7 +93,7 @@ class Interactive:
 
     def layers(self, of: Evaluation) -> list[LayerRow]:
         """Return the cost of each layer with a round, its preparation included."""
-        exchanges = exchanges_of(self.program)
+        exchanges = schedule_of(self.program).exchanges
         return [
             self._layer(of, position, node, exchanges[node.name].plan)
             for position, node in enumerate(self.program.nodes)
@@ -146,13 +145,13 @@ def _rounds(of: Evaluation, program: Program, position: int) -> tuple[list[Traff
     assert last is not None
     online, _ = last
     for done in of.preparations[-1:]:
-        for bundle in offline_batches(program, exchanges_of(program), done.count):
+        for bundle in schedule_of(program).offline(done.count):
             if position in bundle.positions:
                 up, down = (part / done.count for part in bundle.part(position))
                 both = (up + down) / 2
                 traffic = [t for t in done.traffic if t.position == bundle.position]
                 before += [Traffic(position, int(t.up * up), int(t.down * down), t.seconds * both) for t in traffic]
-    for stage in online_batches(program, exchanges_of(program)):
+    for stage in schedule_of(program).online:
         if position in stage.positions:
             part, first = stage.part(position), stage.positions[0]
             traffic = [t for t in online if t.position == first]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from privcirnet.errors import RuleError
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing.memory import client_in_memory, session_in_memory
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.system.memory import machine_bytes
 
 WEIGHTS_GB = 4.0
@@ -27,7 +27,7 @@ def needed_bytes(program: Program, weights_gb: float | None = None) -> int:
     """
     weights = weight_bytes(program)
     cached = weights if weights_gb is None else min(weights, int(1e9 * weights_gb))
-    return round(cached + session_in_memory(program) + client_in_memory(program) + _PROCESS_BYTES)
+    return round(cached + schedule_of(program).server_bytes + schedule_of(program).client_bytes + _PROCESS_BYTES)
 
 
 def check_memory(program: Program, weights_gb: float | None, engine: str = "kernel") -> None:
@@ -56,7 +56,7 @@ def check_sessions(programs: Sequence[Program], weights_gb: float, sessions: int
         weights_gb: size of encoded weights that are kept of all programs together, in 10^9 bytes.
         sessions: most sessions at once.
     """
-    size = max(map(session_in_memory, programs), default=0)
+    size = max((schedule_of(program).server_bytes for program in programs), default=0)
     weights, memory = min(sum(map(weight_bytes, programs)), int(1e9 * weights_gb)), machine_bytes()
     room = memory - weights - _PROCESS_BYTES
     if sessions * size > room:

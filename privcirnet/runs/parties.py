@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.offline.prepared_work import MemoryStore
+from privcirnet.he.protocol.offline.store import MemoryStore
 from privcirnet.he.protocol.parties.session import Handler
-from privcirnet.he.protocol.served import Served, ServedClient
+from privcirnet.he.protocol.served import Meter, Served, ServedClient
 from privcirnet.he.system import threads
 from privcirnet.runs.answers import Answer, Persist, StepProgress, once, requests
 from privcirnet.runs.preparation import Ahead

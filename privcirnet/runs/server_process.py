@@ -20,10 +20,9 @@ from typing import Any, NamedTuple, cast
 
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.weight_cache import WeightCache
-from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
-from privcirnet.he.protocol.served import Served, ServedSession
+from privcirnet.he.protocol.served import Meter, Served, ServedSession
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
 from privcirnet.he.system.memory import peak_bytes

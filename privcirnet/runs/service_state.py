@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from privcirnet.config import ServeConfig
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
+from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.offline.store_files import FolderLockedError
 from privcirnet.he.system.private_folder import private_folder
 from privcirnet.service.books import ServiceState

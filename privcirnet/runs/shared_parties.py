@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from threading import Lock
 
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.protocol.framing.message_sizes import rounds_ahead
 from privcirnet.he.protocol.parties.session import Traffic, prepare
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.runs.evaluation import Evaluation, run
 from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.parties import Parties, RunOptions
@@ -86,7 +86,7 @@ class SharedParties:
         with self._begun(how, bar) as parties, bar("Preparing inferences", count) as advance:
             batch_size, traffic = parties.client.together, list[Traffic]()
             groups = [min(batch_size, count - first) for first in range(0, count, batch_size)]
-            rounds = sum(rounds_ahead(self._mode.program, some) for some in groups)
+            rounds = sum(schedule_of(self._mode.program).rounds_ahead(some) for some in groups)
 
             def step(exchange: Traffic) -> None:
                 traffic.append(exchange)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from privcirnet.he.protocol.framing.meter import Meter
+from privcirnet.he.protocol.served import Meter
 
 
 def typical(seconds: Sequence[float]) -> float:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
+from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.log import Log
 from privcirnet.service.metrics import Metrics

@@ -15,9 +15,8 @@ import grpc
 from privcirnet.errors import Interrupted, Lost, RuleError
 from privcirnet.he.program import limits
 from privcirnet.he.program.signature import PublicKey
-from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
-from privcirnet.he.protocol.offline.store import Binding, PreparedStore
+from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.offline.store import Binding, PreparedStore, PreparedWork
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import agree
 from privcirnet.he.protocol.served import ServedClient

@@ -25,8 +25,7 @@ from typing import Any
 from privcirnet.errors import RuleError, first_line
 from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.offline.prepared_work import MemoryStore
-from privcirnet.he.protocol.offline.store import PreparedStore, put_all
+from privcirnet.he.protocol.offline.store import MemoryStore, PreparedStore, put_all
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.system import threads

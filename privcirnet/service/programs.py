@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 
 from privcirnet.artifact import MANIFEST
-from privcirnet.he.protocol.framing.message_sizes import MessageSizes
 from privcirnet.he.protocol.served import Served
+from privcirnet.he.protocol.wire import MessageSizes
 from privcirnet.service.refusals import unknown
 
 _VERSION = 12

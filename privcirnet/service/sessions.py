@@ -13,7 +13,7 @@ from typing import Any
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.stacking import MOST_IMAGES
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.store import Binding
 from privcirnet.he.protocol.served import ServedSession

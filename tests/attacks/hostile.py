@@ -13,7 +13,7 @@ from privcirnet.he.bfv.parameters import Parameters, ordered_primes
 from privcirnet.he.bfv.rounding import ReplyFormat
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.wrong_result import ImpossibleResultError
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Session

@@ -6,7 +6,7 @@ import pytest
 from privcirnet.he.ckks import hiding
 from privcirnet.he.ckks.client import CkksClient
 from privcirnet.he.ckks.server import CkksServer
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.one_message.ckks import CkksInferenceServer
 from privcirnet.he.protocol.one_message.session import OneMessageClient, OneMessageServer
 from privcirnet.he.ring.modular import centered

@@ -11,8 +11,7 @@ import signal
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
-from privcirnet.he.protocol.offline.store import Binding
+from privcirnet.he.protocol.offline.store import Binding, PreparedWork
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare, run

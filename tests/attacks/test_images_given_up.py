@@ -13,10 +13,10 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 
 from privcirnet.errors import Lost
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.correlated import CorrelationFormat
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
+from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service.client import ServiceClient

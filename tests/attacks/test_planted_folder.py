@@ -9,7 +9,7 @@ import os
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
+from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.system.private_folder import private_folder
 from privcirnet.service.store import KeyStore
 

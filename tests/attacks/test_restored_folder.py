@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from privcirnet.he.mpc.local.packing import unpack
-from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.offline.prepared_work import MemoryStore, PreparedWork
-from privcirnet.he.protocol.offline.store import Binding
+from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.offline.store import Binding, MemoryStore, PreparedWork
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare, run

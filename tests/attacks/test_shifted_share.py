@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.layers.integer import Values, expand_rows
+from privcirnet.he.mpc.local import shares
 from privcirnet.he.planning.plan_program import Target, plan_program
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import bounds
@@ -19,7 +20,6 @@ from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import ExactTruncate
 from privcirnet.he.program.program import Network, Program
 from privcirnet.he.program.wrong_result import ImpossibleResultError
-from privcirnet.he.protocol.offline import prepared_client
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import run
@@ -85,7 +85,7 @@ def classifying(monkeypatch: pytest.MonkeyPatch, shifts: Callable[[Node], Values
     """Parties of the network with its class as the answer; the client adds to its shares of what it computes alone."""
     target, local = (
         Target(COUNTED, LINKS["local"], truncation="exact", answer="top1"),
-        prepared_client.shares.local_client,
+        shares.local_client,
     )
 
     def shifted(known: Program, node: Node, arguments: list[Residues]) -> Residues:
@@ -93,7 +93,7 @@ def classifying(monkeypatch: pytest.MonkeyPatch, shifts: Callable[[Node], Values
         added = np.broadcast_to(shifts(node), node.shape).astype(np.int64)
         return modular.add(local(known, node, arguments), modular.residues(added, t), t)
 
-    monkeypatch.setattr(prepared_client.shares, "local_client", shifted)
+    monkeypatch.setattr(shares, "local_client", shifted)
     return parties(plan_program(Network(network().nodes, network().weights), target).program, "cleartext")
 
 

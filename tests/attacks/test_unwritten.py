@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.service.client import ServiceClient

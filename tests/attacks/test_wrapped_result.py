@@ -14,7 +14,7 @@ import pytest
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.wrong_result import ImpossibleResultError
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.server import Session
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.runs.answers import answers

@@ -6,11 +6,12 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing import message_sizes, wire
-from privcirnet.he.protocol.offline.prepared_work import MemoryStore
+from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.offline.store import MemoryStore
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare
+from privcirnet.he.protocol.schedule import schedule_of
 from tests.he.networks import random_image
 from tests.he.parties import check, parties, rounds, strange
 from tests.he.protocol.test_prepared_faults import kept
@@ -24,7 +25,7 @@ def ends_at_any_turn(program: Program, lost: str, positions: Collection[int]) ->
         positions: of nodes whose requests depend on what is kept for an image alone.
     """
     server, sent = Server(program, "cleartext"), list[bytes]()
-    for step in range(message_sizes.rounds_online(program)):
+    for step in range(schedule_of(program).rounds_online):
         ours, theirs = MemoryStore(), MemoryStore()
         client = Client(server.greeting(), "cleartext", store=ours)
         session = server.session(client.keys(), theirs)

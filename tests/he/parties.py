@@ -8,11 +8,11 @@ import numpy as np
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.framing.meter import Meter
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import Traffic, run
+from privcirnet.he.protocol.served import Meter
 from privcirnet.runs import audit
 
 

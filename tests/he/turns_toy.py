@@ -16,10 +16,18 @@ from privcirnet.he.mpc.local.shares import from_bytes, to_bytes
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import KINDS, C_co, CostModel, Domain, Node, Shape, V, Weights
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, PreparedNode, RoundPlan, ServerShares
-from privcirnet.he.protocol.rounds.exchanges import EXCHANGES
+from privcirnet.he.protocol.rounds.exchange import (
+    SHARE,
+    ClientShares,
+    Exchange,
+    Kept,
+    PreparedNode,
+    RoundPlan,
+    ServerShares,
+    question,
+)
 from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCoroutine
-from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept, question
+from privcirnet.he.protocol.schedule import EXCHANGES
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from tests.he.networks import network

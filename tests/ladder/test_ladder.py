@@ -16,8 +16,8 @@ from privcirnet.artifact import read_program, write_program
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import KINDS
-from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.parties.session import prepare
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.ring import sampling
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.runs import audit
@@ -126,8 +126,8 @@ def test_integer_program_to_prepared(case):
     prepare(client, session, 2)
     for image in case.images[:2].numpy():
         traffic = check(case.program, client, session, image)
-        assert (client.waited, len(traffic)) == (False, message_sizes.rounds_online(case.program))
-        framing = sum(each.up + each.down for each in traffic) - message_sizes.bytes_online(case.program)
+        assert (client.waited, len(traffic)) == (False, schedule_of(case.program).rounds_online)
+        framing = sum(each.up + each.down for each in traffic) - schedule_of(case.program).bytes_online
         assert 0 < framing < 100 * len(traffic)
     assert not session.meter.counts
 

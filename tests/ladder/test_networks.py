@@ -11,7 +11,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.planning.plan_program import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import operations as op
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.passes.fuse import fuse
@@ -83,7 +83,7 @@ def test_a_composed_network_has_a_layer_and_an_exchange_less_for_each_pair():
     sizes = {name: (found[name].shape.in_channels, found[name].shape.out_channels) for name in COMPOSED.composed}
     assert sizes == {"down.expand": (8, 24), "same.expand": (24, 12 + 36), "last": (36 + 12, 20)}
     assert [operations(COMPOSED)[kind] for kind in (op.Concat, op.SliceChannels, op.Add)] == [1, 2, 0]
-    assert len(exchanges_of(MOBILENETV2.program)) - len(exchanges_of(COMPOSED.program)) == 3
+    assert len(schedule_of(MOBILENETV2.program).exchanges) - len(schedule_of(COMPOSED.program).exchanges) == 3
 
 
 def test_padded_layers_are_padded():

@@ -15,7 +15,7 @@ import pytest
 from privcirnet.artifact import write_ckks, write_program
 from privcirnet.cli import infer
 from privcirnet.config import InferConfig
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
+from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.service.programs import Catalogue, ProgramVersion
 from privcirnet.service.server import Service

@@ -11,8 +11,8 @@ from privcirnet.he.planning.plan_program import Target, plan_program
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Network
-from privcirnet.he.protocol.framing.message_sizes import rounds_online
 from privcirnet.he.protocol.rounds import answer
+from privcirnet.he.protocol.schedule import schedule_of
 from tests.he import ckks_served
 from tests.page import samples
 from tests.service.running import until
@@ -170,7 +170,7 @@ def test_an_image_that_waits_for_its_preparation_tells_both_phases(program):
     assert len(said["rounds"]) == len(facts["rounds"]) == names.count("reply"), "a row for each"
     told = found[-1].data
     assert not told["prepared"]
-    assert told["online"]["rounds"] == names.count("reply") == rounds_online(made) < told["rounds"]
+    assert told["online"]["rounds"] == names.count("reply") == schedule_of(made).rounds_online < told["rounds"]
     rows = [event.data for event in found if event.name == "reply"]
     assert sum(row["bytes_up"] for row in rows) == told["online"]["bytes_up"] < told["bytes_up"]
     assert sum(row["seconds"] for row in rows) < told["seconds"]

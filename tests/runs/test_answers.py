@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from privcirnet.he.protocol.offline.prepared_work import MemoryStore
+from privcirnet.he.protocol.offline.store import MemoryStore
 from privcirnet.runs.answers import InferenceStep, answers
 from privcirnet.runs.preparation import Ahead
 from tests.he.networks import network, random_image

@@ -14,8 +14,8 @@ from privcirnet.he.planning.cost import linear_cost, product_cost, square_cost
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing.message_sizes import rounds_online
-from privcirnet.he.protocol.framing.meter import Meter
+from privcirnet.he.protocol.schedule import schedule_of
+from privcirnet.he.protocol.served import Meter
 from privcirnet.he.ring import modular
 from privcirnet.runs.evaluation import Evaluation, evaluate
 from privcirnet.runs.interactive import UNIT, Interactive
@@ -326,7 +326,7 @@ def test_both_phases_of_an_exact_program_are_told_apart(prepare):
     assert found["prepared"] == (3 if prepare else 0)
     assert found["counted"]
     online, before = found["online"], found["preparation"]
-    assert online["rounds"] == rounds_online(EXACT)
+    assert online["rounds"] == schedule_of(EXACT).rounds_online
     assert before["bytes_per_image"] > online["bytes_per_image"]
     whole = made.answers[-1]
     if prepare:
@@ -343,5 +343,5 @@ def test_the_bar_of_an_image_says_what_is_its_preparation():
     steps = []
     evaluate(Interactive(EXACT), IMAGES[:1], CLEAR, steps.append)
     before = [step.name.startswith("preparation, ") for step in steps]
-    assert before.count(False) == rounds_online(EXACT)
+    assert before.count(False) == schedule_of(EXACT).rounds_online
     assert before == sorted(before, reverse=True), "preparation first"

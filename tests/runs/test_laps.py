@@ -1,6 +1,6 @@
 import pytest
 
-from privcirnet.he.protocol.framing.meter import Meter
+from privcirnet.he.protocol.served import Meter
 from privcirnet.runs.timings import ImageTimings, PartyLaps, typical
 
 

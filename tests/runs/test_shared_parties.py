@@ -19,10 +19,10 @@ from privcirnet.errors import RuleError
 from privcirnet.he.bfv.cleartext import CleartextClient
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.parties import server
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
-from privcirnet.he.protocol.rounds import zeroing
 from privcirnet.he.ring import sampling
 from privcirnet.runs import audit
 from privcirnet.runs.compiled import CompiledProgram
@@ -164,9 +164,9 @@ def test_a_session_counts_what_is_sent(seen: Seen) -> None:
 @pytest.mark.parametrize("prepare", [0, 1])
 def test_shares_are_kept_for_an_audit_alone(prepare: int, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     """One session is checked and not checked, in turns: a server that nobody watches zeroes each share after its use."""
-    forgotten, forget, audits = [], zeroing.forget, []
+    forgotten, forget, audits = [], server.forget, []
     wrong_nodes = audit.wrong_nodes
-    monkeypatch.setattr(zeroing, "forget", lambda held, names: forgotten.extend(names) or forget(held, names))
+    monkeypatch.setattr(server, "forget", lambda held, names: forgotten.extend(names) or forget(held, names))
     monkeypatch.setattr(audit, "wrong_nodes", lambda *given: audits.append(1) or wrong_nodes(*given))
     program, images = CompiledProgram(EXACT), images_of(EXACT)
     with program.session(prepare, engine="cleartext") as session:

@@ -75,7 +75,7 @@ def digests_of_masks(write) -> None:
 STANDING = """
 import sys
 from pathlib import Path
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
+from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.service.books import ServiceState
 from privcirnet.service.server import Service

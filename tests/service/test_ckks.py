@@ -9,7 +9,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.ckks.hiding import ANSWER_BITS
 from privcirnet.he.program.wrong_result import ImpossibleResultError
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.one_message import ckks
 from privcirnet.he.protocol.one_message.session import KEYS, REQUEST, OneMessageClient, OneMessageServer
 from privcirnet.he.protocol.parties.server import Server

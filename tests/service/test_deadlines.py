@@ -98,6 +98,6 @@ def test_a_client_that_takes_nothing(monkeypatch):
 
 
 def message_of(size):
-    from privcirnet.he.protocol.framing import wire
+    from privcirnet.he.protocol import wire
 
     return wire.frame(1, [bytes(size)])

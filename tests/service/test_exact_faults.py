@@ -20,7 +20,7 @@ from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Network, Program
 from privcirnet.he.program.rearrangement import Flatten
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties import background_preparation
 from privcirnet.he.protocol.parties.background_preparation import BackgroundPreparation
 from privcirnet.he.protocol.parties.server import Server, Session

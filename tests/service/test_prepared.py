@@ -11,9 +11,9 @@ import pytest
 
 from privcirnet.errors import Lost, RuleError
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.offline.correlated import CorrelationFormat
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
+from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.runs.infer import infer
@@ -272,7 +272,7 @@ KILLED = """
 import os, signal, sys
 from contextlib import closing
 from pathlib import Path
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
+from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service.client import ServiceClient
 from tests.he.networks import network, random_image

@@ -16,7 +16,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.background_preparation import BackgroundPreparation
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run

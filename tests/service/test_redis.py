@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
-from privcirnet.he.protocol.offline.store import Binding
+from privcirnet.he.protocol.offline.store import Binding, PreparedWork
 from privcirnet.he.protocol.offline.store_files import FolderLockedError, UnusablePreparationError
 from privcirnet.service.chunks import split
 from privcirnet.service.log import Log

@@ -213,7 +213,7 @@ def test_a_draining_replica_sends_clients_to_the_other(folders, tmp_path):
 REPLICA = """
 import json, sys
 from pathlib import Path
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
+from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.ring import sampling
 from privcirnet.service.access import ServerAccess

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from privcirnet.errors import Lost, RuleError
-from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
+from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.runs.answers import requests

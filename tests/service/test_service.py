@@ -10,10 +10,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.framing import message_sizes, wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.ring import sampling
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
@@ -46,7 +47,7 @@ def test_logits_over_grpc_are_those_of_one_process(engine, monkeypatch):
             monkeypatch.setattr(sampling, "uniform", seeded(7))
             logits, traffic = run(remote.client, remote, IMAGE)
             assert np.array_equal(logits, wanted)
-            assert len(traffic) == message_sizes.rounds(network())
+            assert len(traffic) == schedule_of(network()).rounds
             remote.reopen()
     assert len(service.audited.of("image")) == 2
     assert len(service.audited.of("keys registered")) == 1, "they are sent once"
@@ -127,7 +128,7 @@ def test_sessions_take_turns(monkeypatch):
             thread.start()
         for thread in threads:
             thread.join(30)
-    assert len(most) == 3 * message_sizes.rounds(network())
+    assert len(most) == 3 * schedule_of(network()).rounds
     assert max(most) == 1
 
 
@@ -267,6 +268,6 @@ def test_plain_text_stays_on_loopback(host):
 
 def test_a_reply_that_is_too_long_is_not_read(monkeypatch):
     with serving(Server(network(), "cleartext")) as service, ServiceClient(service.address, "cleartext") as remote:
-        monkeypatch.setattr(Session, "handle", lambda self, message: bytes(message_sizes.largest(network()).reply + 1))
+        monkeypatch.setattr(Session, "handle", lambda self, message: bytes(schedule_of(network()).sizes.reply + 1))
         with pytest.raises(RuleError, match=r"a message must have at most \d+ bytes here"):
             run(remote.client, remote, IMAGE)

@@ -17,7 +17,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.bfv.evaluator import run
 from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.bfv.weights import encode
-from privcirnet.he.protocol.one_message.reading import Message, check_counts
+from privcirnet.he.protocol.one_message.ckks import Message, check_counts
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes

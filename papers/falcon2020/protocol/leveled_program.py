@@ -15,8 +15,8 @@ from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.known import Known, PixelRange
 from privcirnet.he.program.program import Network
-from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.framing.message_sizes import MessageSizes
+from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.wire import MessageSizes
 
 _WORD = 8
 """Bytes of a residue in the clear-text engine's messages."""

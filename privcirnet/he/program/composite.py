@@ -30,7 +30,7 @@ class Primitives(Domain[Node]):
         bounds: bounds that composite operations have of their own.
     """
 
-    name, remedy = "a composite operation", "give it an exchange (protocol.rounds.exchanges)"
+    name, remedy = "a composite operation", "give it an exchange (protocol.schedule)"
 
     def __init__(self, bounds: Mapping[str, Interval]) -> None:
         self.nodes, self.weights, self._known = list[Node](), dict[str, Weights](), bounds

@@ -98,7 +98,7 @@ class Operation:
     Attributes:
         kind: name in manifests and messages.
         local: each party applies it to its share, without a message. Others have a line in
-            :data:`protocol.rounds.exchanges.EXCHANGES`.
+            :data:`protocol.schedule.EXCHANGES`.
         masks: whether its result is shared anew, with a mask that a truncation can rest on.
         needs_share: whether a value that the client knows alone, without a share of the server, is refused.
         composite: interactively it is run as the operations that its :meth:`pieces` come to.

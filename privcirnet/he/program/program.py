@@ -57,7 +57,7 @@ class Network:
         return self.nodes[-1]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program(Known):
     """An integer network ready for encrypted inference. Without ``weights`` it is the client's view.
 

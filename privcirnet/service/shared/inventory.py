@@ -4,7 +4,7 @@ import secrets
 from contextlib import suppress
 from typing import Any
 
-from privcirnet.he.protocol.offline.inventory import Item, Room
+from privcirnet.he.protocol.offline.store import Item, Room
 from privcirnet.he.protocol.offline.store_files import Label
 from privcirnet.service.refusals import SharedStateUnavailableError
 from privcirnet.service.shared.link import DAY_MS, RedisConnection, Script, whole

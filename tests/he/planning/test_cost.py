@@ -21,7 +21,7 @@ from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import KINDS
 from privcirnet.he.program.table import tabulated
 from privcirnet.he.protocol.rounds.exchange import PreparedNode
-from privcirnet.he.protocol.rounds.square import SquareExchange
+from privcirnet.he.protocol.rounds.product import SquareExchange
 from privcirnet.he.ring import sampling
 from tests.he.exchange import Party, random_input, random_rows
 from tests.he.insecure import insecure_parameters

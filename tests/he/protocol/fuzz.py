@@ -33,12 +33,11 @@ from privcirnet.he.program.operations import Add, Input, Linear, MatMul, Square
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import Flatten
 from privcirnet.he.program.wrong_result import ImpossibleResultError
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import run
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.message_batches import offline_batches
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.rlwe.security import MAX_LOG_Q
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, WireFormat
 from tests.he.exchange import random_rows
@@ -150,8 +149,8 @@ class Fuzz:
 
     def kept_at(self, position: int) -> list[int]:
         """Coefficients of the first polynomial of each part of a reply, of all nodes whose exchanges share it."""
-        exchanges, whole = exchanges_of(self.program), self.program.parameters.ring_degree
-        nodes = next(b.nodes for b in offline_batches(self.program, exchanges, 1) if b.position == position)
+        exchanges, whole = schedule_of(self.program).exchanges, self.program.parameters.ring_degree
+        nodes = next(b.nodes for b in schedule_of(self.program).offline(1) if b.position == position)
         parts = [kept_of(node) or [whole] * exchanges[node.name].plan.ciphertexts_down for node in nodes]
         return [kept for part in parts for kept in part]
 

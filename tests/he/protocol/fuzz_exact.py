@@ -26,7 +26,7 @@ from privcirnet.he.program.program import Network, Program
 from privcirnet.he.program.rearrangement import Flatten
 from privcirnet.he.program.table import tabulated
 from privcirnet.he.program.wrong_result import ImpossibleResultError
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare, run

@@ -12,7 +12,7 @@ from random import Random
 
 from privcirnet.errors import RuleError
 from privcirnet.he.mpc.local.packing import packed_size
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES
 from privcirnet.he.protocol.parties.session import prepare, run
 from tests.he.parties import rounds

@@ -11,8 +11,7 @@ from privcirnet.he.layers import subring
 from privcirnet.he.program.operations import Linear, Square
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.parties.session import Traffic
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.message_batches import offline_batches
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.ring import sampling
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from tests.he.networks import attention, network, random_image, residual_of_the_image
@@ -78,7 +77,7 @@ def test_counts_and_bytes_of_every_exchange(engine: str) -> None:
         assert session.preparation.seconds[node.name] > 0
     ahead = [
         Traffic(bundle.position, *(8 + sum(sizes) for sizes in zip(*each, strict=True)))
-        for bundle in offline_batches(program, exchanges_of(program), 1)
+        for bundle in schedule_of(program).offline(1)
         if (each := [expected.pop(position) for position in bundle.positions])
     ]
     assert expected == {}

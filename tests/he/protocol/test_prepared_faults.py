@@ -10,12 +10,11 @@ from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.stacking import MOST_IMAGES
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.offline import correlated
-from privcirnet.he.protocol.offline.correlated import MAX_HELD, CorrelationFormat
-from privcirnet.he.protocol.offline.prepared_work import MemoryStore, PreparedWork
-from privcirnet.he.protocol.offline.store import Binding, PreparedStore
-from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES, UnusablePreparationError
+from privcirnet.he.protocol.offline.correlated import CorrelationFormat
+from privcirnet.he.protocol.offline.store import Binding, MemoryStore, PreparedStore, PreparedWork
+from privcirnet.he.protocol.offline.store_files import MAX_HELD, SERIAL_BYTES, UnusablePreparationError
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run

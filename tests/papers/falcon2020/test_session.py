@@ -17,7 +17,7 @@ from papers.falcon2020.protocol.rehearsal import Rehearsal
 from papers.falcon2020.protocol.session import LeveledClient, LeveledServer
 from privcirnet.errors import RuleError
 from privcirnet.he.program.wrong_result import ImpossibleResultError
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import run
 from tests.he.networks import network as interactive

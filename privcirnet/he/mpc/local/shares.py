@@ -70,7 +70,7 @@ def from_bytes(message: bytes, shape: tuple[int, ...], limit: int) -> Residues:
 class _Shares(Domain[Residues | None]):
     """A party's operations on its shares, residues (C, H, W); a server's None is zero."""
 
-    name, remedy = "a party's share", "give the operation an exchange (protocol.rounds.exchanges)"
+    name, remedy = "a party's share", "give the operation an exchange (protocol.schedule)"
 
     def __init__(self, t: int, *, server: bool) -> None:
         self._t, self._server = t, server

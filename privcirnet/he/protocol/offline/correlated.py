@@ -18,10 +18,10 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.program import manifest
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, UnusablePreparationError
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.online_phase import PLANES, SHARE, Kept
+from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, MAX_HELD, SERIAL_BYTES, UnusablePreparationError
+from privcirnet.he.protocol.rounds.exchange import PLANES, SHARE, Kept
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.system import threads
@@ -41,7 +41,7 @@ class CorrelatedRandomness:
 
     Attributes:
         serial: serial number, the same on both sides.
-        kept: arrays by node, see :mod:`protocol.rounds.online_phase`; for the client's input node, its image share.
+        kept: arrays by node, see :mod:`protocol.rounds.exchange`; for the client's input node, its image share.
     """
 
     serial: bytes
@@ -76,7 +76,7 @@ class CorrelationFormat:
     @cached_property
     def sizes(self) -> dict[str, Mapping[str, int]]:
         """The number of values that are kept, by node and name."""
-        online = {name: exchange.online for name, exchange in exchanges_of(self.program).items()}
+        online = {name: exchange.online for name, exchange in schedule_of(self.program).exchanges.items()}
         if self.side == "server":
             return {name: part.server_keeps for name, part in online.items()}
         source = self.program.nodes[0]
@@ -167,10 +167,6 @@ def read_count(message: bytes, limit: int) -> int:
         rule = f"a client must ask for 1 to {limit} preparations at once"
         raise RuleError(rule, got=f"{part[: _COUNT.size].hex()} in {len(part)} bytes", remedy="use the same version")
     return count
-
-
-MAX_HELD = 1024
-"""Most inferences that a client prepares for."""
 
 
 def _unfit(rule: str, got: object) -> UnusablePreparationError:

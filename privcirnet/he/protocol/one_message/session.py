@@ -9,13 +9,11 @@ from privcirnet.errors import RuleError
 from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.signature import PublicKey
-from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.framing.greeting import closed, read_greeting
-from privcirnet.he.protocol.framing.message_sizes import MessageSizes
-from privcirnet.he.protocol.framing.meter import Meter
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.offline.store import PreparedStore
-from privcirnet.he.protocol.one_message.reading import Message
-from privcirnet.he.protocol.served import unprepared
+from privcirnet.he.protocol.one_message.ckks import Message
+from privcirnet.he.protocol.served import Meter, closed, read_greeting, unprepared
+from privcirnet.he.protocol.wire import MessageSizes
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 
 if TYPE_CHECKING:  # they load the kernels
@@ -23,7 +21,7 @@ if TYPE_CHECKING:  # they load the kernels
     from privcirnet.he.protocol.one_message.ckks import CkksDescription
 
 KEYS, REQUEST = 0, 1
-"""Positions of the messages from a client; the answer's is :data:`protocol.framing.wire.OUTPUT`."""
+"""Positions of the messages from a client; the answer's is :data:`protocol.wire.OUTPUT`."""
 WORK = "network"
 """Name of all of a party's work in a meter."""
 

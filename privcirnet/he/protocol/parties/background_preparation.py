@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from privcirnet.errors import Lost, RuleError
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import ExchangeProgress, Handler, Traffic, run
 

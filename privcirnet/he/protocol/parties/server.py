@@ -1,40 +1,295 @@
-"""The server: it has the weights, and never sees a key that decrypts, an image, or a value that is not masked."""
+"""The server: it has the weights, and never sees a key that decrypts, an image, or a value that is not masked.
+
+It prepares inferences with a client, and answers images with its half of what was prepared. Shares of which nothing
+follows are zeroed while a cache still has them: all shares of an image together are many times a cache.
+"""
 
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property
+import os
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from threading import Lock
 from types import TracebackType
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.engines import engine_of
-from privcirnet.he.bfv.interface import EvaluationKeys
+from privcirnet.he.bfv.interface import EvaluationKeys, ServerEngine
 from privcirnet.he.bfv.noise import check_noise
 from privcirnet.he.bfv.weight_cache import WeightCache
+from privcirnet.he.mpc.local import shares
 from privcirnet.he.mpc.local.linear import ClearLinear, clear_linear
+from privcirnet.he.mpc.local.packing import unpack
 from privcirnet.he.program import bounds, manifest
+from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing import message_sizes, wire
-from privcirnet.he.protocol.framing.memory import session_in_memory
-from privcirnet.he.protocol.framing.message_sizes import MessageSizes
-from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.offline.correlated import CorrelationFormat
-from privcirnet.he.protocol.offline.prepared_server import PreparedServer
-from privcirnet.he.protocol.offline.prepared_work import MemoryStore
-from privcirnet.he.protocol.offline.store import PreparedStore
-from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES
+from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.offline import correlated
+from privcirnet.he.protocol.offline.correlated import CorrelatedRandomness, CorrelationFormat
+from privcirnet.he.protocol.offline.store import MemoryStore, PreparedStore, put_all
+from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, UnusablePreparationError
 from privcirnet.he.protocol.parties.client import Client
-from privcirnet.he.protocol.rounds import message_batches as waves
-from privcirnet.he.protocol.rounds import zeroing
-from privcirnet.he.protocol.rounds.exchange import Exchange, PreparedNode
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.message_batches import OnlineBatch
-from privcirnet.he.protocol.rounds.stacked import StackedExchange
+from privcirnet.he.protocol.rounds import answer
+from privcirnet.he.protocol.rounds.batches import BatchedExchange, OnlineBatch, Part, arrays_of, keep
+from privcirnet.he.protocol.rounds.exchange import Kept, PreparedNode
+from privcirnet.he.protocol.rounds.linear import StackedExchange
+from privcirnet.he.protocol.rounds.message_specs import (
+    PartyCoroutine,
+    asking_together,
+    end,
+    run_initiator,
+    run_responder,
+)
+from privcirnet.he.protocol.rounds.transfers import answer_beginning, answer_more
+from privcirnet.he.protocol.schedule import schedule_of
+from privcirnet.he.protocol.served import Meter
+from privcirnet.he.protocol.wire import MessageSizes
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.system.process import Process
+
+if TYPE_CHECKING:
+    from privcirnet.he.mpc.ot.session import OtSession
+
+
+Phase = Generator[bytes, bytes, bytes]
+"""A generator that yields replies, is sent the requests after the first, and returns the last reply."""
+
+
+@dataclass
+class PreparedServer:
+    """The prepared inferences of one session.
+
+    Args:
+        server: the program, and what was made of it once for all sessions.
+
+    Attributes:
+        dropped: reasons why correlated randomness could not be used, in words.
+    """
+
+    server: "Server"
+    store: PreparedStore
+    form: CorrelationFormat
+    meter: Meter = field(default_factory=Meter)
+    preparation: Meter = field(default_factory=Meter)
+    dropped: list[str] = field(default_factory=list[str])
+    _transfers: "OtSession | None" = None
+
+    @property
+    def program(self) -> Program:
+        """The program, with its weights."""
+        return self.server.program
+
+    @property
+    def _t(self) -> int:
+        return self.program.parameters.plain_modulus
+
+    def agree(self, message: bytes) -> bytes:
+        """Drop prepared work of which the client has no half, and return the reply.
+
+        Returns:
+            the serial numbers that are left.
+
+        Raises:
+            RuleError: the message is something else.
+        """
+        (part,) = wire.unframe(message, wire.AGREE, 1)
+        mine, theirs = self.store.serials(), set(correlated.split(part))
+        for serial in mine:
+            if serial not in theirs:
+                self.store.drop(serial)
+                self.dropped.append(f"the client has no prepared work of number {serial.hex()}")
+        return wire.frame(wire.AGREE, [correlated.join([serial for serial in mine if serial in theirs])])
+
+    def offline(self, message: bytes, engine: ServerEngine, keys: EvaluationKeys) -> Phase:
+        """Prepare some images, all of them at once.
+
+        Yields:
+            replies; the generator is sent the request after each.
+
+        Returns:
+            the last reply.
+        """
+        count = correlated.read_count(message, schedule_of(self.program).max_batch)
+        _ = self.server.layers  # made now: nobody waits
+        if count > 1:
+            _ = self.server.stacks
+        serials, correlations = (
+            [os.urandom(SERIAL_BYTES) for _ in range(count)],
+            [dict[str, Kept]() for _ in range(count)],
+        )
+        done = list[list[list[Kept]]]()
+        try:
+            message = yield wire.frame(wire.PREPARE, [correlated.join(serials)])
+            schedule = schedule_of(self.program)
+            transfers, self._transfers = self._transfers, None
+            if wire.begins(message) == wire.TRANSFERS:
+                transfers, message = yield from answer_beginning(self.program, message)
+            for bundle in schedule.offline(count):
+                names, done = [node.name for node in bundle.nodes], []
+                for piece in bundle.pieces:
+                    message = yield from answer_more(transfers, piece, message)
+                    side = self._side(names, piece, engine, keys, transfers)
+                    result, message = yield from run_responder(
+                        side, message, wire.OFFLINE + bundle.position, piece.trips
+                    )
+                    done.append(result)
+                keep(correlations, {name: schedule.exchanges[name] for name in names}, done)
+            if wire.unframe(message, wire.PREPARED, 1) != [correlated.join(serials)]:
+                raise RuleError("prepared work must keep its number", got="another", remedy="prepare again")
+            halves = zip(serials, correlations, strict=True)
+            put_all(
+                self.store,
+                ((serial, self.form.write(CorrelatedRandomness(serial, arrays))) for serial, arrays in halves),
+            )
+            self._transfers = transfers
+        finally:
+            wipe(arrays_of(done))
+            for serial, arrays in zip(serials, correlations, strict=True):
+                CorrelatedRandomness(serial, arrays).wipe()
+        return wire.frame(wire.PREPARED, [])
+
+    def online(
+        self, message: bytes, node_shares: dict[str, Residues | None], last_uses: Mapping[str, Sequence[str]]
+    ) -> Phase:
+        """Run the program on an image.
+
+        Args:
+            message: the first request: the serial number, and the server's share of the image.
+            node_shares: the server's share of every node; filled here.
+            last_uses: shares to zero after each node, see :func:`protocol.parties.server.last_uses`.
+
+        Yields:
+            replies; the generator is sent the request after each.
+
+        Raises:
+            RuleError: a request is not the one that is due.
+        """
+        serial, packed = wire.unframe(message, wire.ONLINE, 2)
+        correlated = self._taken(serial)
+        if correlated is None:
+            return wire.frame(wire.ONLINE, [])
+        try:
+            source = self.program.nodes[0]
+            node_shares[source.name] = unpack(packed, source.shape, self._t)
+            for stage in schedule_of(self.program).online:
+                for node in stage.before:
+                    if node.name in self.server.prepared:
+                        with self.meter.time(node.name):
+                            node_shares[node.name] = end(self._side_of(node, correlated, node_shares))
+                        correlated.spend(node.name)
+                    elif node is not source:
+                        node_shares[node.name] = shares.local_server(self.program, node, node_shares)
+                    zero(node_shares, last_uses.get(node.name, ()))
+                yield from self._together(stage, correlated, node_shares, last_uses)
+            share = shares.present(node_shares[self.program.output.name])
+        finally:
+            correlated.wipe()
+        return answer.reveal_output(self.program, share)
+
+    def _side(
+        self,
+        names: Sequence[str],
+        batch: BatchedExchange,
+        engine: ServerEngine,
+        keys: EvaluationKeys,
+        transfers: "OtSession | None",
+    ) -> PartyCoroutine[list[list[Kept]]]:
+        """Run the exchanges of some nodes, and return each node's correlations by image."""
+
+        @contextmanager
+        def measured(part: Part) -> Generator[None]:
+            who = [names[number] for number in part.members]
+            with self.preparation.time(*who), self.preparation.count(who[0], engine.counts):
+                yield
+
+        def prepared_for(part: Part) -> PreparedNode:
+            name = names[part.members[0]]
+            return (
+                self.server.stacks[name] if isinstance(part.exchange, StackedExchange) else self.server.prepared[name]
+            )
+
+        onlines = [exchange.online for exchange in batch.exchanges]
+        drawn = [[online.offline_shares(self._t) for _ in range(batch.count)] for online in onlines]
+        offline_shares = batch.shares([[_stacked(arg) for arg in zip(*images, strict=True)] for images in drawn])
+        try:
+            prepared = [prepared_for(part) for part in batch.parts]
+            part_results = yield from batch.server(prepared, offline_shares, engine, keys, measured, transfers)
+            return [
+                [online.keep_server(image, result, self._t) for image, result in zip(images, results, strict=True)]
+                for online, images, results in zip(onlines, drawn, batch.results(part_results), strict=True)
+            ]
+        finally:
+            wipe(share for images in drawn for image in images for share in image)
+            wipe(share for inputs in offline_shares for share in inputs)
+
+    def _together(
+        self,
+        stage: OnlineBatch,
+        correlated: CorrelatedRandomness,
+        node_shares: dict[str, Residues | None],
+        last_uses: Mapping[str, Sequence[str]],
+    ) -> Generator[bytes, bytes, None]:
+        """Take the turns of a stage, and add the server's shares of its results to ``node_shares``."""
+        names = [node.name for node in stage.nodes]
+        if names:
+            side = asking_together([self._side_of(node, correlated, node_shares) for node in stage.nodes], stage.each)
+            measured = partial(self.meter.time, *names)
+            results = yield from run_initiator(side, stage.positions[0], stage.trips, measured, memoryview)
+            node_shares |= zip(names, results, strict=True)
+        for name in names:
+            correlated.spend(name)
+            zero(node_shares, last_uses.get(name, ()))
+
+    def _side_of(
+        self, node: Node, correlated: CorrelatedRandomness, node_shares: Mapping[str, Residues | None]
+    ) -> PartyCoroutine[Residues]:
+        """Take the server's turns of a node with an image, if it has any, and return its share of the result."""
+        arguments, online = (
+            [shares.present(node_shares[name]) for name in node.inputs],
+            schedule_of(self.program).exchanges[node.name].online,
+        )
+        return online.server(self.server.layers.get(node.name), correlated.kept[node.name], arguments, self._t)
+
+    def _taken(self, serial: bytes) -> CorrelatedRandomness | None:
+        try:
+            return self.form.read(serial, self.store.take(serial))
+        except UnusablePreparationError as error:
+            self.dropped.append(str(error))
+            return None
+
+
+def _stacked(shares: Sequence[Residues | None]) -> Residues | None:
+    """Return the shares of several images as one array, (images, ...); None for zeros."""
+    nonzero = [share for share in shares if share is not None]
+    return np.stack(nonzero) if nonzero else None
+
+
+def last_uses(nodes: Iterable[Node]) -> Mapping[str, Sequence[str]]:
+    """Return the results whose last use each node is; ``nodes``: a program's nodes, in the order of their turns."""
+    last = {name: node.name for node in nodes for name in node.inputs}
+    names_by_node = dict[str, list[str]]()
+    for name, node in last.items():
+        names_by_node.setdefault(node, []).append(name)
+    return names_by_node
+
+
+def zero(shares: dict[str, Residues | None], names: Iterable[str]) -> None:
+    """Zero shares and remove them, except those that remaining shares are views of."""
+    for name in names:
+        share = shares.pop(name)
+        if share is not None and any(
+            np.may_share_memory(share, remaining) for remaining in shares.values() if remaining is not None
+        ):
+            shares[name] = share
+        else:
+            wipe([share])
+
 
 _LANES = False, True
 """Lanes of a session: images, and offline work. Either goes on whenever a request of it comes."""
@@ -57,7 +312,7 @@ class Server:
         program: the given program, with the width of its result if that is proved and was missing.
         engine: the server's engine.
         watched: the given value, for sessions to come.
-        rounds: exchanges and their prepared nodes, by name of the nodes that take one, in order.
+        prepared: the server's secret inputs to each node that takes an exchange, in order.
 
     Raises:
         RuleError: no program, a value bound over t / 2, too little noise budget, a layer without a weight, or an
@@ -84,18 +339,17 @@ class Server:
         if intervals and not program.output_bits:
             program = replace(program, output_bits=bounds.value_bits(intervals[program.output.name]))
         self.program, self.engine = program, engine_of(engine).server(program.parameters, cache)
-        exchanges = exchanges_of(program)
+        exchanges = schedule_of(self.program).exchanges
         for name, exchange in exchanges.items():
             check_noise(program.parameters, exchange.noise_bits(program.parameters), name)
         for node, _, stack in program.stacks:
             check_noise(program.parameters, stack.layer.noise_bits(program.parameters), node.name)
-        self.rounds: dict[str, tuple[Exchange, PreparedNode]] = {}
+        self.prepared: dict[str, PreparedNode] = {}
         for name, exchange in exchanges.items():
             weights, spectrum = program.weights.get(name), (spectra or {}).get(name)
             if progress and weights is not None and weights.rows.size:
                 progress(name)
-            prepared = exchange.prepare(weights, spectrum, self.engine, name)
-            self.rounds[name] = exchange, prepared
+            self.prepared[name] = exchange.prepare(weights, spectrum, self.engine, name)
 
     @property
     def known(self) -> Program:
@@ -105,16 +359,16 @@ class Server:
     @property
     def sizes(self) -> MessageSizes:
         """The most bytes of its messages."""
-        return message_sizes.largest(self.program)
+        return schedule_of(self.program).sizes
 
     def in_words(self) -> str:
         """Describe the program's computation and its cost, for the operator."""
         program, pixels = self.program, self.program.pixels
         return (
-            f"{len(program.linear_nodes)} layers with weights, {message_sizes.rounds(program)} rounds an image, "
+            f"{len(program.linear_nodes)} layers with weights, {schedule_of(program).rounds} rounds an image, "
             f"n = {program.parameters.ring_degree}, log q = {program.parameters.log_q}; "
             f"images of {' x '.join(map(str, pixels.shape))} integers in [{pixels.low}, {pixels.high}]; "
-            f"a session takes {session_in_memory(program) / 1e6:.0f} MB, "
+            f"a session takes {schedule_of(program).server_bytes / 1e6:.0f} MB, "
             f"an inference that it prepares {self.prepared_bytes(bytes(32)) / 1e6:.1f} MB"
         )
 
@@ -149,12 +403,7 @@ class Server:
     @cached_property
     def last_uses(self) -> Mapping[str, Sequence[str]]:
         """The shares to zero after each node, where nobody watches."""
-        return zeroing.last_uses(node for stage in self.stages for node in (*stage.before, *stage.nodes))
-
-    @cached_property
-    def stages(self) -> list[OnlineBatch]:
-        """The stages of an image with prepared work."""
-        return waves.online_batches(self.program, {name: exchange for name, (exchange, _) in self.rounds.items()})
+        return last_uses(node for stage in schedule_of(self.program).online for node in (*stage.before, *stage.nodes))
 
     @cached_property
     def layers(self) -> dict[str, ClearLinear]:
@@ -196,17 +445,7 @@ class Session:
         self.meters = self.meter, self.preparation
         self.shares: dict[str, Residues | None] = {}
         self._server, self._keys, self.watched = server, keys, server.watched
-        self._prepared = PreparedServer(
-            server.program,
-            server.rounds,
-            lambda: server.layers,
-            lambda: server.stacks,
-            store,
-            form,
-            self.meter,
-            server.stages,
-            self.preparation,
-        )
+        self._prepared = PreparedServer(server, store, form, self.meter, self.preparation)
         self.dropped = self._prepared.dropped
         self._lanes: dict[bool, Generator[bytes, bytes, None]] | None = {
             offline: self._start(offline) for offline in _LANES

@@ -1,12 +1,15 @@
-"""An encrypted linear layer on shares.
+"""An encrypted linear layer on shares, of one image or of several that are prepared together.
 
 x = c + s, the client's share and the server's. The client sends Enc(c); the server adds s, evaluates the layer under
 encryption, subtracts a mask from every slot and keeps mask + bias as its share; the client decrypts its own.
 Both parties transform their shares of input and output in clear. Source: docs/mathematics.md, "The protocol".
+
+Several images stand one below the other (:mod:`layers.stacking`); only offline work has it. Slots between the results
+of a tall image are masked like every slot, and neither party keeps them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -14,13 +17,22 @@ import numpy as np
 
 from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.bfv.parameters import Parameters
+from privcirnet.he.layers import stacking
 from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import Stack
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.program.operation import Weights, spread
-from privcirnet.he.protocol.rounds.exchange import ClientShares, OneTrip, PreparedNode, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.exchange import (
+    SHARE,
+    ClientShares,
+    Kept,
+    OneTrip,
+    PreparedNode,
+    RoundPlan,
+    ServerShares,
+)
 from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCoroutine, one_trip
-from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.system import threads
@@ -143,3 +155,67 @@ class LinearExchange(OneTrip):
         minus = sampling.uniform((layer.ciphertexts_out, layer.ring_degree), t)
         constant = np.broadcast_to(modular.residues(spread(constants), t), layer.shape.output_shape)
         return minus, modular.subtract(constant, layer.decode_output(minus, t), t)
+
+
+@dataclass(frozen=True)
+class StackedExchange(OneTrip):
+    """The round of some images, from one share (images, C, H, W) to one (images, K, H', W').
+
+    Attributes:
+        images: number of images, at most those of the stack.
+    """
+
+    shape: LinearShape
+    stack: Stack
+    images: int
+
+    @property
+    def _tall(self) -> LinearExchange:
+        return LinearExchange(self.stack.layer)
+
+    @property
+    def plan(self) -> RoundPlan:
+        """The counts of the tall layer's plan."""
+        return self._tall.plan
+
+    @property
+    def online(self) -> LinearOnline:
+        """The online phase of one image."""
+        return LinearOnline(self.shape.output_shape)
+
+    def noise_bits(self, parameters: Parameters) -> int:
+        return self._tall.noise_bits(parameters)
+
+    def prepare(
+        self,
+        weights: Weights | None,
+        spectrum: Residues | None,
+        engine: ServerEngine,
+        name: str,
+    ) -> PreparedNode:
+        """Prepare the tall layer; the spectrum, of a single image's layer, is unused."""
+        prepared = self._tall.prepare(weights, None, engine, name)
+        if prepared.bias is None or prepared.bias.ndim == 1:
+            return prepared
+        return replace(prepared, bias=stacking.repeated(self.shape, self.stack.images, prepared.bias))
+
+    def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
+        return self._tall.request([self._joined(shares[0])], engine)
+
+    def reply(
+        self,
+        prepared: PreparedNode,
+        shares: ServerShares,
+        messages: list[bytes],
+        engine: ServerEngine,
+        keys: EvaluationKeys,
+    ) -> tuple[list[bytes], Residues]:
+        joined = None if shares[0] is None else self._joined(shares[0])
+        replies, share = self._tall.reply(prepared, [joined], messages, engine, keys)
+        return replies, stacking.split(self.shape, self.images, share)
+
+    def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
+        return stacking.split(self.shape, self.images, self._tall.finish(shares, messages, engine))
+
+    def _joined(self, share: Residues) -> Residues:
+        return stacking.join(self.shape, self.stack.images, [*share])

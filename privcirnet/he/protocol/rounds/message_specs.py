@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 
 Sender = Literal["client", "server"]
 T = TypeVar("T")
@@ -47,7 +47,11 @@ class MessageSpec:
         return [ciphertext] * self.ciphertexts + [*self.octets]
 
 
-def one_trip(ciphertexts_up: int, ciphertexts_down: int) -> tuple[MessageSpec, MessageSpec]:
+Trip = tuple[MessageSpec, MessageSpec]
+"""A message and its answer."""
+
+
+def one_trip(ciphertexts_up: int, ciphertexts_down: int) -> Trip:
     """Return the turns of one request and one reply of ciphertexts."""
     return MessageSpec("client", ciphertexts_up), MessageSpec("server", ciphertexts_down)
 
@@ -58,7 +62,7 @@ def alternating(first: Sender, sizes: Iterable[tuple[int, ...]]) -> tuple[Messag
     return tuple(MessageSpec(senders[i % 2], octets=octets) for i, octets in enumerate(sizes))
 
 
-def trips(turns: Sequence[MessageSpec], first: Sender = "client") -> list[tuple[MessageSpec, MessageSpec]]:
+def trips(turns: Sequence[MessageSpec], first: Sender = "client") -> list[Trip]:
     """Return the messages and their answers; ``first``: initiator.
 
     >>> len(trips(one_trip(2, 3)))
@@ -79,10 +83,10 @@ def joined(turns: Iterable[MessageSpec], sender: Sender) -> MessageSpec:
 
 
 def joined_trips(
-    node_trips: Sequence[Sequence[tuple[MessageSpec, MessageSpec]]],
-) -> list[tuple[MessageSpec, MessageSpec]]:
+    node_trips: Sequence[Sequence[Trip]],
+) -> list[Trip]:
     """Return the messages and answers of several nodes together: those of fewer trips have no part in the last."""
-    merged = list[tuple[MessageSpec, MessageSpec]]()
+    merged = list[Trip]()
     for trip in range(max(map(len, node_trips), default=0)):
         now = [pairs[trip] for pairs in node_trips if trip < len(pairs)]
         asking, answering = ([pair[which] for pair in now] for which in (0, 1))
@@ -106,7 +110,7 @@ def end(side: PartyCoroutine[T], received: list[Any] | None = None) -> T:
 
 def asking_together(
     sides: Sequence[PartyCoroutine[T]],
-    node_trips: Sequence[Sequence[tuple[MessageSpec, MessageSpec]]],
+    node_trips: Sequence[Sequence[Trip]],
     apply: Callable[[Callable[[int], Any], Sequence[int]], list[Any]] = lambda function, which: [*map(function, which)],
 ) -> PartyCoroutine[list[T]]:
     """Take the initiators' turns, in the same messages.
@@ -130,7 +134,7 @@ def asking_together(
 
 def answering_together(
     sides: Sequence[PartyCoroutine[T]],
-    node_trips: Sequence[Sequence[tuple[MessageSpec, MessageSpec]]],
+    node_trips: Sequence[Sequence[Trip]],
     measured: Callable[[int], AbstractContextManager[None]] = lambda index: nullcontext(),
 ) -> PartyCoroutine[list[T]]:
     """Take the responders' turns, in the same messages; see :func:`asking_together`.
@@ -159,7 +163,7 @@ def answering_together(
 def run_initiator(
     side: PartyCoroutine[T],
     position: int,
-    pairs: Sequence[tuple[MessageSpec, MessageSpec]],
+    pairs: Sequence[Trip],
     measured: Measured = nullcontext,
     view: Callable[[bytes], Any] = bytes,
 ) -> Generator[bytes, bytes, T]:
@@ -195,7 +199,7 @@ def run_responder(
     side: PartyCoroutine[T],
     message: bytes,
     position: int,
-    pairs: Sequence[tuple[MessageSpec, MessageSpec]],
+    pairs: Sequence[Trip],
     measured: Measured = nullcontext,
     view: Callable[[bytes], Any] = bytes,
 ) -> Generator[bytes, bytes, tuple[T, bytes]]:

@@ -3,64 +3,45 @@
 Both parties know it from the public description and from earlier transfers, so neither has to send it.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.rounds.exchange import Exchange
-from privcirnet.he.protocol.rounds.merged import BatchedExchange
-from privcirnet.he.protocol.rounds.message_batches import offline_batches
-from privcirnet.he.protocol.rounds.message_specs import MessageSpec, alternating, run_initiator, run_responder, trips
+from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.rounds.batches import BatchedExchange
+from privcirnet.he.protocol.rounds.message_specs import Trip, alternating, run_initiator, run_responder, trips
 
 if TYPE_CHECKING:
     from privcirnet.he.mpc.ot.session import OtSession
 
-SILENT_FROM = 300_000
-"""Transfers of an image, one way, from which silent ones send fewer bytes, their setup included."""
-Pair = tuple[MessageSpec, MessageSpec]
 _REFILL_BYTES = 1 << 24
 """Bytes that making silent transfers takes beside their rows."""
 
 
-def source_for(exchanges: Mapping[str, Exchange]) -> str:
-    """Return the best source of a program's transfers."""
-    count = max(map(sum, zip(*(exchange.plan.transfers for exchange in exchanges.values()), strict=True)), default=0)
-    return "silent" if count >= SILENT_FROM else "softspoken"
-
-
-def takes_transfers(exchanges: Mapping[str, Exchange]) -> bool:
-    """Return whether preparing an image takes oblivious transfers."""
-    return any(sum(exchange.plan.transfers) for exchange in exchanges.values())
-
-
-def transfers_bytes(program: Program, exchanges: Mapping[str, Exchange], count: int = 1) -> int:
+def stock_bytes(source: str, needed: int) -> int:
     """Return the most bytes that oblivious transfers take in either party's memory beside those that a node works on.
 
     Silent ones are made ahead, both ways: there are never more than the next messages' and an iteration's.
 
     Args:
-        count: number of images that are prepared at once.
+        needed: number of transfers, both ways, of the largest messages.
     """
     from privcirnet.he.mpc.ot.silent import CODE  # it loads the kernels
     from privcirnet.he.mpc.ot.softspoken import EXTENSION_BYTES, ROW_BYTES
 
-    if not takes_transfers(exchanges):
-        return 0
-    if program.transfers == "softspoken":
+    if source == "softspoken":
         return EXTENSION_BYTES
-    needed = max(sum(piece.transfers) for batch in offline_batches(program, exchanges, count) for piece in batch.pieces)
     return 2 * CODE.stock_bytes + ROW_BYTES * needed + _REFILL_BYTES
 
 
-def setup_trips(source: str) -> list[Pair]:
+def setup_trips(source: str) -> list[Trip]:
     """Return the messages with which transfers begin, once for a session, and their answers."""
     from privcirnet.he.mpc.ot.session import setup_sizes  # it loads the kernels
 
     return trips(alternating("client", setup_sizes(source)))
 
 
-def refill_trips(first: bool, second: bool) -> list[Pair]:
+def refill_trips(first: bool, second: bool) -> list[Trip]:
     """Return the messages that make more transfers: those in which the client helps, and the server."""
     from privcirnet.he.mpc.ot.session import refill_sizes
 

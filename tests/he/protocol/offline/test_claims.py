@@ -7,10 +7,8 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.offline import store_files
-from privcirnet.he.protocol.offline.claims import Claims, usual_place
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
-from privcirnet.he.protocol.offline.store import Binding
-from privcirnet.he.protocol.offline.store_files import UnusablePreparationError
+from privcirnet.he.protocol.offline.store import Binding, PreparedWork
+from privcirnet.he.protocol.offline.store_files import Claims, UnusablePreparationError, usual_place
 
 BODY = bytes(range(256))
 ALICE = Binding(bytes([1]) * 32, "alice", bytes([2]) * 32)

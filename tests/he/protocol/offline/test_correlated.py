@@ -17,13 +17,14 @@ from privcirnet.he.program.operations import Input, Linear, Square, Truncate
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import SliceChannels
 from privcirnet.he.program.wrong_result import ImpossibleResultError
-from privcirnet.he.protocol.framing import message_sizes, wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.offline.correlated import CorrelatedRandomness, CorrelationFormat
-from privcirnet.he.protocol.offline.prepared_work import MemoryStore
+from privcirnet.he.protocol.offline.store import MemoryStore
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
-from privcirnet.he.protocol.rounds.online_phase import SHARE
+from privcirnet.he.protocol.rounds.exchange import SHARE
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.rlwe.security import MAX_LOG_Q
 from tests.he.layer_examples import paper_layer
@@ -77,21 +78,21 @@ NETWORKS = [network, bottleneck, residual_of_the_image, attention, parts, stacke
 @pytest.mark.parametrize(("engine", "count"), [("cleartext", 1), ("cleartext", 3), ("kernel", 2)])
 def test_every_operation_and_encoding(engine: str, count: int, make: Any) -> None:
     """Of one image and of several at once: every node is the integer network's, the messages as many as both know."""
-    program, most = make(), message_sizes.largest(make())
+    program, most = make(), schedule_of(make()).sizes
     client, session = parties(program, engine)
     ahead = prepare(client, session, count)
     assert client.together == MOST_IMAGES
     assert client.preparation.seconds.keys() == {
-        n for n, (e, _) in session._server.rounds.items() if e.plan.ciphertexts_up
+        n for n, e in schedule_of(program).exchanges.items() if e.plan.ciphertexts_up
     }
     assert not client.meter.seconds
     for seed in range(count):
         traffic = check(program, client, session, random_image(program, seed))
         assert (client.waited, client.dropped, session.dropped) == (False, [], [])
-        assert len(traffic) == message_sizes.rounds_online(program)
+        assert len(traffic) == schedule_of(program).rounds_online
         assert max(t.up for t in traffic + ahead) <= most.request
         assert max(t.down for t in traffic + ahead) <= most.reply
-    assert session.meter.seconds.keys() >= session._server.rounds.keys()
+    assert session.meter.seconds.keys() >= session._server.prepared.keys()
     assert not session.meter.counts
     check(program, client, session, random_image(program, 9), "waited")
 

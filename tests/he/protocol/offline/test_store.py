@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.offline import store_files
-from privcirnet.he.protocol.offline.prepared_work import MemoryStore, PreparedWork
-from privcirnet.he.protocol.offline.store import Binding
+from privcirnet.he.protocol.offline.store import Binding, MemoryStore, PreparedWork
 from privcirnet.he.protocol.offline.store_files import UnusablePreparationError
 from tests.conftest import ROOT
 
@@ -119,7 +118,7 @@ def test_no_serial_is_taken_twice_even_without_the_lock(tmp_path, monkeypatch):
 def test_two_processes_do_not_share_a_folder(tmp_path):
     with_lock = PreparedWork(tmp_path / "prepared")
     program = (
-        "import sys; from pathlib import Path; from privcirnet.he.protocol.offline.prepared_work import PreparedWork; "
+        "import sys; from pathlib import Path; from privcirnet.he.protocol.offline.store import PreparedWork; "
         "PreparedWork(Path(sys.argv[1]))"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "prepared")]
@@ -294,7 +293,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from privcirnet.he.protocol.offline import store_files
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
+from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.offline.store import Binding
 
 folder, what, step = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -365,7 +364,7 @@ def test_killed_at_every_step(tmp_path, what, restored):
 def test_killed_while_many_take(tmp_path):
     """A process that takes one after the other is killed: what it handed out is not there, the others are whole."""
     program = (
-        "import os, sys; from pathlib import Path; from privcirnet.he.protocol.offline.store import Binding; from privcirnet.he.protocol.offline.prepared_work import PreparedWork\n"
+        "import os, sys; from pathlib import Path; from privcirnet.he.protocol.offline.store import Binding; from privcirnet.he.protocol.offline.store import PreparedWork\n"
         "store = PreparedWork(Path(sys.argv[1])).of(Binding(bytes([1]) * 32, 'alice', bytes([2]) * 32))\n"
         "for serial in store.serials():\n"
         "    store.take(serial); os.write(1, serial)\n"

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.background_preparation import BackgroundPreparation
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Session

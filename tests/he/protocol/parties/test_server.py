@@ -9,11 +9,11 @@ from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.layers import spectral
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.wrong_result import ImpossibleResultError
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import run
-from privcirnet.he.protocol.rounds.square import SquareExchange
+from privcirnet.he.protocol.rounds.product import SquareExchange
 from privcirnet.he.ring import modular
 from privcirnet.runs import audit
 from tests.he.networks import network, random_image, residual_of_the_image

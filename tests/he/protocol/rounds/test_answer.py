@@ -16,9 +16,10 @@ from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Network, Program
-from privcirnet.he.protocol.framing import message_sizes, wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.he.protocol.rounds import answer
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.ring import modular
 from tests.he.broken import ends_at_any_turn
 from tests.he.networks import network
@@ -45,7 +46,7 @@ def test_a_client_is_given_the_class_alone_the_first_of_equal_ones(count: int) -
     for number, image in enumerate(images):
         used = "prepared" if number < 4 else ""
         traffic = check(program, client, session, image.reshape(-1, 1, 1), used)
-        assert number > 3 or len(traffic) == message_sizes.rounds_online(program) == 3 + 2 * (count - 1).bit_length()
+        assert number > 3 or len(traffic) == schedule_of(program).rounds_online == 3 + 2 * (count - 1).bit_length()
         share = client.shares[program.output.name], session.shares[program.output.name]
         assert modular.add(*share, program.parameters.plain_modulus).item() == image.argmax()
 

@@ -16,16 +16,21 @@ from privcirnet.he.program import manifest
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import KINDS, Node
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing import message_sizes
+from privcirnet.he.protocol import schedule
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare
-from privcirnet.he.protocol.rounds import exchanges
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, PreparedNode, RoundPlan, ServerShares
-from privcirnet.he.protocol.rounds.exchanges import EXCHANGES, exchange_of, exchanges_of
+from privcirnet.he.protocol.rounds.exchange import (
+    ClientShares,
+    Exchange,
+    OnlinePhase,
+    PreparedNode,
+    RoundPlan,
+    ServerShares,
+)
 from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCoroutine, trips
-from privcirnet.he.protocol.rounds.online_phase import OnlinePhase
-from privcirnet.he.protocol.rounds.square import SquareExchange
+from privcirnet.he.protocol.rounds.product import SquareExchange
+from privcirnet.he.protocol.schedule import EXCHANGES, exchange_of, schedule_of
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.runs.evaluation import evaluate
@@ -96,7 +101,7 @@ def test_every_operation_takes_a_round_or_is_local() -> None:
 
 @pytest.mark.parametrize("program", [network(), attention()], ids=["network", "attention"])
 def test_exchanges_are_those_of_the_nodes_that_are_not_local(program: Program) -> None:
-    found = exchanges_of(program)
+    found = schedule_of(program).exchanges
     assert list(found) == [node.name for node in program.nodes if type(node.operation) in EXCHANGES]
     for node in program.nodes:
         assert exchange_of(node, program) == found.get(node.name)
@@ -109,13 +114,13 @@ def test_exchanges_are_those_of_the_nodes_that_are_not_local(program: Program) -
 def test_a_new_operation_with_a_round_is_one_line_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Client, server, sizes and reports learn of it from there; its name on the wire is the program's business."""
     program = with_toy()
-    monkeypatch.setitem(exchanges.EXCHANGES, Toy, lambda operation, shape, parameters: ToyExchange(prod(shape)))
+    monkeypatch.setitem(schedule.EXCHANGES, Toy, lambda operation, shape, parameters: ToyExchange(prod(shape)))
     monkeypatch.setitem(KINDS, "toy", Toy)
     client, session = parties(program, "cleartext")
     traffic = check(program, client, session, random_image(program))
     prepare(client, session)
-    assert len(check(program, client, session, random_image(program))) == message_sizes.rounds_online(program)
-    assert len(traffic) == message_sizes.rounds(program) == message_sizes.rounds(network()) + 1
+    assert len(check(program, client, session, random_image(program))) == schedule_of(program).rounds_online
+    assert len(traffic) == schedule_of(program).rounds == schedule_of(network()).rounds + 1
     found = [t for t in traffic if t.position == 3]
     assert program.nodes[3].name == "square"
     assert len(found) == 3, "two ahead, one online"
@@ -131,8 +136,8 @@ def test_an_operation_without_an_exchange_is_refused_everywhere(monkeypatch: pyt
     share = np.zeros(toy.shape, dtype=np.uint64)
     for unknown in (
         lambda: exchange_of(toy, program),
-        lambda: message_sizes.rounds(program),
-        lambda: message_sizes.largest(program),
+        lambda: schedule_of(program).rounds,
+        lambda: schedule_of(program).sizes,
         lambda: Server(program, "cleartext"),
         lambda: Client(json.dumps(manifest.to_dict(program)).encode(), "cleartext"),
     ):

@@ -16,17 +16,15 @@ from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, MulConstant, Truncate
 from privcirnet.he.program.program import Network, Program
 from privcirnet.he.program.table import ExactTable, tabulated
-from privcirnet.he.protocol.framing import memory, message_sizes, wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
-from privcirnet.he.protocol.rounds import floor
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.floor import FloorExchange
-from privcirnet.he.protocol.rounds.message_batches import offline_batches
+from privcirnet.he.protocol.rounds import table
 from privcirnet.he.protocol.rounds.message_specs import trips
-from privcirnet.he.protocol.rounds.table import TableExchange
-from privcirnet.he.protocol.rounds.transfers import setup_trips, source_for, transfers_bytes
+from privcirnet.he.protocol.rounds.table import FloorExchange, TableExchange
+from privcirnet.he.protocol.rounds.transfers import setup_trips
+from privcirnet.he.protocol.schedule import Schedule, schedule_of
 from privcirnet.runs import audit
 from privcirnet.service.client import ServiceClient
 from tests.he.broken import ends_at_any_turn, refuses_what_is_not_due
@@ -66,25 +64,25 @@ def wrong(program: Program, client: Client, session: Session, image: np.ndarray)
 @pytest.mark.parametrize("program", PROGRAMS, ids=NAMES)
 def test_every_value_is_the_integer_networks(program: Program, engine: str) -> None:
     client, session = parties(program, engine)
-    ahead, most = prepare(client, session, 3), message_sizes.largest(program)
+    ahead, most = prepare(client, session, 3), schedule_of(program).sizes
     for seed in range(3):
         image = random_image(program, seed)
         traffic = check(program, client, session, image, "prepared")
         assert wrong(program, client, session, image) == []
-        assert len(traffic) == message_sizes.rounds_online(program)
+        assert len(traffic) == schedule_of(program).rounds_online
         assert max(t.up for t in traffic + ahead) <= most.request
         assert max(t.down for t in traffic + ahead) <= most.reply
-    exact = [e for e in exchanges_of(program).values() if sum(e.plan.transfers)]
+    exact = [e for e in schedule_of(program).exchanges.values() if sum(e.plan.transfers)]
     online = sum(len(trips(e.online.turns(3), "server")) for e in exact)
     assert online == sum(2 + isinstance(step, ExactTable) for step in exact_steps(program.nodes))
     rounds = 2 + online
-    assert message_sizes.rounds_online(program) == rounds - 2 * (program is not PROGRAM), "two truncations side by side"
+    assert schedule_of(program).rounds_online == rounds - 2 * (program is not PROGRAM), "two truncations side by side"
 
 
 def test_an_image_without_prepared_work_has_some_made() -> None:
     client, session = parties(PROGRAM, "cleartext")
     trips_of = [len(check(PROGRAM, client, session, random_image(PROGRAM, seed), "waited")) for seed in range(2)]
-    assert trips_of == [message_sizes.rounds(PROGRAM), message_sizes.rounds(PROGRAM) - SETUP]
+    assert trips_of == [schedule_of(PROGRAM).rounds, schedule_of(PROGRAM).rounds - SETUP]
 
 
 def test_transfers_begin_once_for_a_session() -> None:
@@ -102,7 +100,7 @@ def test_silent_transfers_are_made_where_they_lack(monkeypatch: pytest.MonkeyPat
     begun, more = ([sum(t.position == at for t in one) for one in ahead] for at in (wire.TRANSFERS, wire.REFILL))
     assert begun == [SETUP, 0]
     assert min(more) > 2
-    most = message_sizes.largest(program)
+    most = schedule_of(program).sizes
     assert max(max(t.up, t.down) for one in ahead for t in one) <= max(most.request, most.reply)
     for seed in range(3):
         image = random_image(program, seed)
@@ -115,12 +113,11 @@ def test_silent_transfers_are_made_where_they_lack(monkeypatch: pytest.MonkeyPat
 def test_a_session_has_room_for_a_stock_of_silent_transfers() -> None:
     """Both directions', what a piece of a preparation takes, and what they are made with."""
     quiet, without, stock = replace(PROGRAM, transfers="silent"), replace(network(), transfers="silent"), 1 << 27
-    assert memory.session_in_memory(without) == memory.session_in_memory(network())
-    exchanges = exchanges_of(quiet)
-    assert transfers_bytes(PROGRAM, exchanges) == EXTENSION_BYTES
-    taken = 16 * max(sum(piece.transfers) for one in offline_batches(quiet, exchanges, 8) for piece in one.pieces)
-    assert transfers_bytes(quiet, exchanges, 8) == stock + taken + (1 << 24)
-    more = memory.client_in_memory(quiet) - memory.client_in_memory(PROGRAM)
+    assert schedule_of(without).server_bytes == schedule_of(network()).server_bytes
+    assert schedule_of(PROGRAM).transfers_bytes() == EXTENSION_BYTES
+    taken = 16 * max(sum(piece.transfers) for one in schedule_of(quiet).offline(8) for piece in one.pieces)
+    assert schedule_of(quiet).transfers_bytes(8) == stock + taken + (1 << 24)
+    more = schedule_of(quiet).client_bytes - schedule_of(PROGRAM).client_bytes
     assert stock < more < stock + taken + (1 << 24)
 
 
@@ -129,16 +126,12 @@ def test_large_steps_are_prepared_in_pieces(program: Program, monkeypatch: pytes
     """Of 64 values each here: every value is right, and the bytes are the same but for what ends an extension."""
     client, session = parties(program, "cleartext")
     whole = prepare(client, session, 2)
-    monkeypatch.setattr(floor, "AT_ONCE_BYTES", 1 << 16)
+    monkeypatch.setattr(table, "AT_ONCE_BYTES", 1 << 16)
     client, session = parties(program, "cleartext")
-    ahead, most = prepare(client, session, 2), message_sizes.largest(program)
+    ahead, most = prepare(client, session, 2), schedule_of(program).sizes
     largest = max(prod(program.nodes[position].shape) for position in positions(program))
-    assert (
-        max(len(bundle.pieces) for bundle in offline_batches(program, exchanges_of(program), 2))
-        == -(-largest // 64)
-        > 1
-    )
-    trips_due = sum(len(bundle.trips) for bundle in offline_batches(program, exchanges_of(program), 2))
+    assert max(len(bundle.pieces) for bundle in schedule_of(program).offline(2)) == -(-largest // 64) > 1
+    trips_due = sum(len(bundle.trips) for bundle in schedule_of(program).offline(2))
     assert len(ahead) == trips_due + SETUP + 3, "and AGREE, PREPARE, PREPARED"
     assert len(ahead) > len(whole)
     assert max(t.up for t in ahead) <= min(most.request, max(t.up for t in whole))
@@ -171,9 +164,10 @@ def test_memory_is_what_an_exchange_says(
 
 
 def test_large_images_have_silent_transfers() -> None:
-    assert source_for(exchanges_of(PROGRAM)) == "softspoken"
-    wide = {f"{i} {name}": exchange for i in range(99) for name, exchange in exchanges_of(PROGRAM).items()}
-    assert source_for(wide) == "silent"
+    wide = Schedule(PROGRAM)
+    assert wide.best_source == "softspoken"
+    wide.exchanges = {f"{i} {name}": exchange for i in range(99) for name, exchange in wide.exchanges.items()}
+    assert wide.best_source == "silent"
     with pytest.raises(RuleError, match="oblivious transfers must be of a known source"):
         manifest.check(replace(PROGRAM, transfers="loud"))
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.schedule import schedule_of
 from tests.he.networks import network
 from tests.he.protocol import mutations
 from tests.he.protocol.fuzz import SECONDS, refused
@@ -28,7 +28,7 @@ def exchange_of(kind):
         "maximum": lambda: (largest_of(3), "answer/5"),
         "class": lambda: (largest_of(3), "answer"),
     }[kind]()
-    exchanges = {name: e for name, e in exchanges_of(program).items() if sum(e.plan.transfers)}
+    exchanges = {name: e for name, e in schedule_of(program).exchanges.items() if sum(e.plan.transfers)}
     if kind in ("maximum", "class"):
         name = [*exchanges][0 if kind == "maximum" else -1]
     return program.parameters.plain_modulus, exchanges[name]

@@ -7,7 +7,7 @@ from privcirnet.he.bfv import batching
 from privcirnet.he.bfv.engines import engine_of
 from privcirnet.he.layers import subring
 from privcirnet.he.protocol.rounds.exchange import PreparedNode
-from privcirnet.he.protocol.rounds.square import SquareExchange
+from privcirnet.he.protocol.rounds.product import SquareExchange
 from privcirnet.he.ring import modular, sampling
 from tests.he.insecure import insecure_parameters
 from tests.he.protocol.uniformity import LIMIT, REPLIES, pairwise, worst_chi_square

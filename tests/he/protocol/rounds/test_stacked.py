@@ -11,12 +11,9 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import Stack, stacked_shape
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Linear
-from privcirnet.he.protocol.framing import message_sizes
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.linear import LinearExchange
-from privcirnet.he.protocol.rounds.merged import BatchedExchange
-from privcirnet.he.protocol.rounds.message_batches import offline_batches
-from privcirnet.he.protocol.rounds.stacked import StackedExchange
+from privcirnet.he.protocol.rounds.batches import BatchedExchange
+from privcirnet.he.protocol.rounds.linear import LinearExchange, StackedExchange
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.ring import modular, sampling
 from tests.he.exchange import random_input, random_rows, slow_layer
 from tests.he.layer_examples import paper_layer
@@ -74,10 +71,10 @@ def test_no_message_is_longer_than_both_know_it_may_be() -> None:
         return replace(node, operation=Linear(layer, Stack(8, 8, whole)))
 
     program = replace(bottleneck(), nodes=tuple(map(stacks, bottleneck().nodes)))
-    most = message_sizes.largest(program)
-    assert message_sizes.max_batch(program) == 8
+    most = schedule_of(program).sizes
+    assert schedule_of(program).max_batch == 8
     for count in range(1, 9):
-        for bundle in offline_batches(program, exchanges_of(program), count):
+        for bundle in schedule_of(program).offline(count):
             ((up, down),) = bundle.trips
             assert (N * 8 * up.parts <= most.request, N * 8 * down.parts <= most.reply) == (True, True)
 

@@ -8,9 +8,9 @@ from privcirnet.he.program import bounds
 from privcirnet.he.program.exact import exact
 from privcirnet.he.program.program import Network, Program
 from privcirnet.he.program.table import ExactTable, tabulated
-from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.he.protocol.rounds.table import TableExchange
+from privcirnet.he.protocol.schedule import schedule_of
 from tests.he.networks import network, random_image
 from tests.he.parties import check, parties
 from tests.he.protocol.rounds.test_floor import wrong
@@ -48,11 +48,11 @@ def test_every_value_is_the_integer_networks(name: str, clips: int) -> None:
     program = with_table(network(plain_bits=36), TABLES[name])
     program = clipped(program, clips) if clips else program
     client, session = parties(program, "cleartext")
-    ahead, most = prepare(client, session), message_sizes.largest(program)
+    ahead, most = prepare(client, session), schedule_of(program).sizes
     image = random_image(program)
     traffic = check(program, client, session, image, "prepared")
     assert wrong(program, client, session, image) == []
-    assert len(traffic) == message_sizes.rounds_online(program)
+    assert len(traffic) == schedule_of(program).rounds_online
     assert max(t.up for t in traffic + ahead) <= most.request
     assert max(t.down for t in traffic + ahead) <= most.reply
 

@@ -5,12 +5,11 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing import message_sizes, wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare, run
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.message_batches import offline_batches
 from privcirnet.he.protocol.rounds.message_specs import MessageSpec, trips
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.service.client import ServiceClient
 from tests.he.broken import ends_at_any_turn, refuses_what_is_not_due
 from tests.he.networks import network, random_image
@@ -26,15 +25,15 @@ TOYS = 5, 6
 @pytest.mark.parametrize(("engine", "count"), [("cleartext", 3), ("kernel", 2)])
 def test_both_parties_take_the_turns_that_both_know(engine: str, count: int, offsets: Program) -> None:
     client, session = parties(offsets, engine)
-    ahead, most = prepare(client, session, count), message_sizes.largest(offsets)
-    first, *_ = offline_batches(offsets, exchanges_of(offsets), count)
+    ahead, most = prepare(client, session, count), schedule_of(offsets).sizes
+    first, *_ = schedule_of(offsets).offline(count)
     shared = [t for t in ahead if t.position == first.position]
     assert len(shared) == len(first.trips) == 2, "exchanges of one trip have no part in the second message"
     assert {*TOYS} <= {*first.positions}
     for seed in range(count):
         traffic = check(offsets, client, session, random_image(offsets, seed), "prepared")
         assert [t.position for t in traffic if t.position in TOYS] == [5, 5, 6, 6]
-        assert len(traffic) == message_sizes.rounds_online(offsets) == message_sizes.rounds_online(network()) + 4
+        assert len(traffic) == schedule_of(offsets).rounds_online == schedule_of(network()).rounds_online + 4
         assert max(t.up for t in traffic + ahead) <= most.request
         assert max(t.down for t in traffic + ahead) <= most.reply
 
@@ -43,7 +42,7 @@ def test_an_image_without_prepared_work_has_some_made(offsets: Program) -> None:
     client, session = parties(offsets, "cleartext")
     for seed in range(2):
         traffic = check(offsets, client, session, random_image(offsets, seed), "waited")
-        assert len(traffic) == message_sizes.rounds(offsets)
+        assert len(traffic) == schedule_of(offsets).rounds
     with pytest.raises(RuleError, match="a message must be about step"):
         session.handle(wire.frame(1, [b"x"]))
     check(offsets, client, session, random_image(offsets), "waited")

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from privcirnet.he.bfv.sizes import message_bytes
-from privcirnet.he.protocol.framing import message_sizes
-from privcirnet.he.protocol.rounds import message_batches as waves
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds import batches
+from privcirnet.he.protocol.rounds.batches import BatchedExchange, offline_generations
 from privcirnet.he.protocol.rounds.linear import LinearExchange
-from privcirnet.he.protocol.rounds.merged import BatchedExchange
-from privcirnet.he.protocol.rounds.message_batches import offline_batches, online_batches
-from privcirnet.he.protocol.rounds.square import SquareExchange
+from privcirnet.he.protocol.rounds.product import SquareExchange
+from privcirnet.he.protocol.schedule import schedule_of
 from tests.he.networks import attention, bottleneck, network, residual_of_the_image
 
 NETWORKS = [network, bottleneck, residual_of_the_image, attention]
@@ -24,9 +22,9 @@ def test_every_round_comes_once_and_after_the_layers_that_it_follows_from(
     make: Any, count: int, ciphertexts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = make()
-    exchanges, size = exchanges_of(program), max(message_bytes(program.parameters))
-    monkeypatch.setattr(waves, "MESSAGE_BYTES", ciphertexts * size)
-    found, done = offline_batches(program, exchanges, count), set[str]()
+    exchanges, size = schedule_of(program).exchanges, max(message_bytes(program.parameters))
+    monkeypatch.setattr(batches, "MESSAGE_BYTES", ciphertexts * size)
+    found, done = schedule_of(program).offline(count), set[str]()
     for bundle in found:
         for node in bundle.nodes:
             assert needed(program, exchanges, node) <= done
@@ -36,14 +34,14 @@ def test_every_round_comes_once_and_after_the_layers_that_it_follows_from(
         assert np.allclose(np.sum(parts, axis=0), 1)
     assert sorted(node.name for bundle in found for node in bundle.nodes) == sorted(exchanges)
     if ciphertexts > len(exchanges):
-        assert len(found) == len(waves.offline_generations(program, exchanges)) <= 3
+        assert len(found) == len(offline_generations(program, exchanges)) <= 3
 
 
 @pytest.mark.parametrize("make", NETWORKS)
 def test_nodes_come_once_with_an_image_and_those_of_a_stage_need_no_other_of_it(make: Any) -> None:
     program = make()
-    exchanges, done, rounds = exchanges_of(program), set[str](), 0
-    for stage in online_batches(program, exchanges):
+    done, rounds = set[str](), 0
+    for stage in schedule_of(program).online:
         for node in stage.before:
             assert done.issuperset(node.inputs)
             done.add(node.name)
@@ -53,7 +51,7 @@ def test_nodes_come_once_with_an_image_and_those_of_a_stage_need_no_other_of_it(
         done |= {node.name for node in stage.nodes}
         rounds += max(map(len, stage.each), default=0)
     assert len(done) == len(program.nodes)
-    assert rounds == message_sizes.rounds_online(program) - 1
+    assert rounds == schedule_of(program).rounds_online - 1
 
 
 def needed(program: Any, exchanges: Any, node: Any) -> set[str]:
@@ -71,7 +69,7 @@ def needed(program: Any, exchanges: Any, node: Any) -> set[str]:
 def test_results_come_back_to_whoever_gave_the_shares() -> None:
     """Squares among other operations, of several images."""
     program, count, rng = network(), 3, np.random.default_rng(0)
-    linear = next(e for e in exchanges_of(program).values() if isinstance(e, LinearExchange))
+    linear = next(e for e in schedule_of(program).exchanges.values() if isinstance(e, LinearExchange))
     together = BatchedExchange((SquareExchange(5, 64), linear, SquareExchange(70, 64)), count)
     shapes = [(count, 5), (count, *linear.layer.shape.input_shape), (count, 7, 10)]
     given = [rng.integers(0, 100, shape, dtype=np.uint64) for shape in shapes]

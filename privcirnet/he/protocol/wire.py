@@ -10,6 +10,7 @@ two rounds of offline work: :data:`OFFLINE` tells the rounds of the two apart.
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
 
@@ -36,6 +37,19 @@ REFILL = 0xFFF8
 OFFLINE = 0x8000
 """Added to a node's position in a round of offline work. Programs have fewer nodes."""
 _NAMED = (OUTPUT, PREPARE, ONLINE, AGREE, PREPARED, TRANSFERS, REFILL)
+
+
+@dataclass(frozen=True)
+class MessageSizes:
+    """The most bytes of a message of each kind.
+
+    Attributes:
+        keys: the client's public key, which is a fresh ciphertext, and its Galois keys.
+    """
+
+    keys: int
+    request: int
+    reply: int
 
 
 def frame(position: int, parts: Sequence[bytes | memoryview]) -> bytes:

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol import wire
 
 MESSAGE = wire.frame(7, [b"abc", b"", b"\0" * 300])
 

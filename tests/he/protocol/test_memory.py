@@ -13,10 +13,11 @@ from privcirnet.he.program.exact import ExactReLU
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import AsStrided
-from privcirnet.he.protocol.framing import memory, message_sizes
+from privcirnet.he.protocol import schedule
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
-from privcirnet.he.protocol.rounds import floor
+from privcirnet.he.protocol.rounds import table
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.runs.memory import check_sessions
 from tests.he.held import Party
 from tests.he.networks import network
@@ -38,11 +39,11 @@ def one_relu(values: int, source: str = "softspoken") -> Program:
 @pytest.mark.parametrize("source", ["softspoken", "silent"])
 def test_a_description_may_ask_for_half_of_a_clients_memory(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     greeting = json.dumps(manifest.to_dict(one_relu(1 << 24, source))).encode()
-    asked = memory.client_in_memory(one_relu(1 << 24, source))
+    asked = schedule_of(one_relu(1 << 24, source)).client_bytes
     assert len(greeting) < 1200
     assert 6 * GB < asked < 12 * GB, "what is kept of 2^24 values"
     for machine in (2 * asked - 2, 2 * asked):
-        monkeypatch.setattr(memory, "machine_bytes", lambda known=machine: known)
+        monkeypatch.setattr(schedule, "machine_bytes", lambda known=machine: known)
         if machine == 2 * asked:
             assert Client(greeting, "cleartext").program.output.name == "relu"
         else:
@@ -51,10 +52,10 @@ def test_a_description_may_ask_for_half_of_a_clients_memory(source: str, monkeyp
 
 
 def test_what_is_worked_on_does_not_grow_with_a_node() -> None:
-    kept = [memory.session_in_memory(one_relu(1 << bits)) / (1 << bits) for bits in (18, 20, 22)]
+    kept = [schedule_of(one_relu(1 << bits)).server_bytes / (1 << bits) for bits in (18, 20, 22)]
     assert kept[0] > kept[1] > kept[2]
     assert kept[2] < 600, "bytes a value, of 1800 that a value takes while it is prepared"
-    most = message_sizes.largest(one_relu(1 << 22))
+    most = schedule_of(one_relu(1 << 22)).sizes
     assert max(most.request, most.reply) < 9 << 22, "of the answer, 8 bytes a value; all others are of pieces"
 
 
@@ -62,8 +63,8 @@ def test_what_is_worked_on_does_not_grow_with_a_node() -> None:
 def test_memory_of_a_preparation_is_what_is_said(values: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two images, in a few pieces; what is said has room for another image beside them."""
     program = one_relu(values)
-    monkeypatch.setattr(floor, "AT_ONCE_BYTES", values * 1500)
-    monkeypatch.setattr(message_sizes, "MOST_IMAGES", 2)
+    monkeypatch.setattr(table, "AT_ONCE_BYTES", values * 1500)
+    monkeypatch.setattr(schedule, "MOST_IMAGES", 2)
     server = Server(program, "cleartext")
     client = Client(server.greeting(), "cleartext")
     session = server.session(client.keys())
@@ -78,8 +79,8 @@ def test_memory_of_a_preparation_is_what_is_said(values: int, monkeypatch: pytes
     finally:
         tracemalloc.stop()
     assert client.prepared == client.together == 2
-    assert ours.peak <= memory.client_in_memory(program) <= 3 * ours.peak
-    assert theirs.peak <= memory.session_in_memory(program) <= 3 * theirs.peak
+    assert ours.peak <= schedule_of(program).client_bytes <= 3 * ours.peak
+    assert theirs.peak <= schedule_of(program).server_bytes <= 3 * theirs.peak
 
 
 def test_all_sessions_of_a_server_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,0 @@
-"""Frames, the greeting, and the meter of what was sent."""
