@@ -171,14 +171,15 @@ class _Steps:
     progress: StepProgress
     before: bool = False
     traffic: list[Traffic] = field(default_factory=list[Traffic])
+    sent: int = 0
     ends: list[float] = field(default_factory=list[float])
 
     def __call__(self, exchange: Traffic) -> None:
         self.traffic.append(exchange)
         self.ends.append(time.perf_counter())
-        sent = sum(done.up + done.down for done in self.traffic)
+        self.sent += exchange.up + exchange.down
         name, part = self._round() if self.client.known.prepares else ("answer", 1.0)
-        self.progress(InferenceStep(self.first + self.count - 1, name, sent, self.first + part * self.count))
+        self.progress(InferenceStep(self.first + self.count - 1, name, self.sent, self.first + part * self.count))
 
     def _round(self) -> tuple[str, float]:
         """Return the name of the last round, and the finished part of the image."""

@@ -129,12 +129,12 @@ class Schedule:
         """Return the number of messages each way that prepare some images at once, the first ones of their session."""
         return _AROUND + len(self._setup) + sum(len(batch.trips) for batch in self.offline(count))
 
-    @property
+    @cached_property
     def rounds_online(self) -> int:
         """The number of messages each way for a prepared image: its first, and those that ask."""
         return 1 + len(self._asking)
 
-    @property
+    @cached_property
     def bytes_online(self) -> int:
         """The bytes that are sent for a prepared image both ways, without what frames them."""
         asked = sum(sum(turn.octets) for pair in self._asking for turn in pair)
@@ -196,13 +196,13 @@ class Schedule:
         primes, n = len(parameters.coefficient_bits), parameters.ring_degree
         return len(self.program.column_steps) * (primes - 1) * 2 * primes * n * _WORD
 
-    @property
+    @cached_property
     def server_bytes(self) -> int:
         """The most bytes that one client's session takes at the server: its keys, and what images take."""
         kept = {name: sum(exchange.online.server_keeps.values()) for name, exchange in self.exchanges.items()}
         return self.keys_in_memory + self._bytes_of_images(kept)
 
-    @property
+    @cached_property
     def client_bytes(self) -> int:
         """The most bytes that a session takes at the client, beside its process."""
         kept = {name: sum(exchange.online.client_keeps.values()) for name, exchange in self.exchanges.items()}

@@ -24,6 +24,9 @@ from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import SHARE_BYTES, Residues
 
 
+_LOW_HALF = np.uint64((1 << 32) - 1)
+
+
 def present(share: Residues | None) -> Residues:
     """Return the server's share of a value of which it must have one; ``share``: residues, or None."""
     if share is None:
@@ -119,8 +122,6 @@ def _sum_pool(share: Residues, window: tuple[int, int], t: int) -> Residues:
     """Return sums over windows mod t; :func:`layers.integer.sum_pool` would overflow on residues of up to 60 bits."""
     rows, columns = window
     height, width = share.shape[1] // rows, share.shape[2] // columns
-    total = np.zeros((share.shape[0], height, width), dtype=np.uint64)
-    for i in range(rows):
-        for j in range(columns):
-            total = modular.add(total, share[:, i : height * rows : rows, j : width * columns : columns], t)
-    return total
+    tiles = share[:, : height * rows, : width * columns].reshape(-1, height, rows, width, columns)
+    low, high = (half.sum(axis=(2, 4)) % np.uint64(t) for half in (tiles & _LOW_HALF, tiles >> np.uint64(32)))
+    return modular.add(low, modular.multiply(high, np.uint64((1 << 32) % t), t), t)

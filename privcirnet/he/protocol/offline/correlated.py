@@ -85,7 +85,7 @@ class CorrelationFormat:
             **{n: part.client_keeps for n, part in online.items()},
         }
 
-    @property
+    @cached_property
     def values(self) -> int:
         """The number of values that are kept."""
         return sum(sum(names.values()) for names in self.sizes.values())

@@ -285,7 +285,7 @@ class OfflineBatch:
     pieces: tuple[BatchedExchange, ...]
     ciphertext: int
 
-    @property
+    @cached_property
     def trips(self) -> list[Trip]:
         """All messages and their answers."""
         return [trip for piece in self.pieces for trip in piece.trips]
@@ -370,7 +370,7 @@ class OnlineBatch:
     positions: tuple[int, ...]
     each: tuple[list[Trip], ...]
 
-    @property
+    @cached_property
     def trips(self) -> list[Trip]:
         """The messages and their answers."""
         return joined_trips(self.each)

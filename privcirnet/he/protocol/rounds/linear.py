@@ -105,7 +105,7 @@ class LinearExchange(OneTrip):
             pmults=layer.pmults,
         )
 
-    @property
+    @cached_property
     def online(self) -> LinearOnline:
         return LinearOnline(self.layer.shape.output_shape)
 
