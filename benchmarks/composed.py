@@ -42,11 +42,11 @@ from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import Traffic, prepare, run
 from privcirnet.he.ring.sampling import FLOODING_BITS
-from privcirnet.he.rlwe.security import MAX_LOG_Q
+from privcirnet.he.rlwe.parameters import MAX_LOG_Q
 from privcirnet.models import mobilenetv2
 from privcirnet.passes.compose import Pair, pairs
 from privcirnet.passes.fuse import fuse
-from privcirnet.runs import audit
+from privcirnet.runs import interactive
 
 _NETWORK = "mobilenetv2_cifar"
 _PRIME_BITS, _TRUNCATED_BITS = 60, 8
@@ -156,8 +156,8 @@ class Runner:
         self.session = server.session(self.client.keys())
         self.image = noise(self.program)
         self.run()
-        wrong = audit.wrong_nodes(
-            self.program, audit.reconstruct(self.program, self.client.shares, self.session.shares)
+        wrong = interactive.wrong_nodes(
+            self.program, interactive.reconstruct(self.program, self.client.shares, self.session.shares)
         )
         assert not wrong, wrong
         self.found: dict[str, list[tuple[float, float, int]]] = {}

@@ -32,7 +32,7 @@ from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.report.plots import plt, save
-from privcirnet.runs.forecast import forecast
+from privcirnet.runs.check import forecast
 from privcirnet.runs.search import SearchResult, search_in
 from privcirnet.train import stages
 from privcirnet.train.accuracy import accuracy

@@ -15,7 +15,7 @@ import torch
 from benchmarks.bench.networks import NETWORKS, network_shapes
 from privcirnet.artifact import read_profile, write_json
 from privcirnet.blocksize_search.assignment import uniform_latency
-from privcirnet.blocksize_search.fisher import diagonal_fisher
+from privcirnet.blocksize_search.curvature import diagonal_fisher
 from privcirnet.blocksize_search.latency import figure_table
 from privcirnet.blocksize_search.solve import solve
 from privcirnet.cli.console import progress_bar, show

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from privcirnet.api.load import load
     from privcirnet.api.network import network, save
     from privcirnet.api.search import search
-    from privcirnet.blocksize_search.fisher import diagonal_fisher
+    from privcirnet.blocksize_search.curvature import diagonal_fisher
     from privcirnet.blocksize_search.solve import solve
     from privcirnet.config import CompileConfig, FitConfig, SearchConfig
     from privcirnet.config.search import fraction, uniform

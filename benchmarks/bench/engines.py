@@ -35,7 +35,7 @@ def run_engines(
     """Run :data:`LAYERS` on both engines in turns.
 
     Args:
-        layout: name of the layouts, of :data:`planning.named.LAYOUTS`.
+        layout: name of the layouts, of :data:`planning.planner.LAYOUTS`.
         goals: by engine, "kernel" and "tenseal": each engine runs the layout that suits it.
 
     Returns:

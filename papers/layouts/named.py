@@ -31,7 +31,7 @@ from privcirnet.he.planning.profile import COUNTED, LINKS
 
 
 def plan_published(name: str, shape: LinearShape, block_size: int, goal: Objective) -> LayerChoice:
-    """Return the one candidate that a paper publishes, as a layout of :data:`planning.named.LAYOUTS`.
+    """Return the one candidate that a paper publishes, as a layout of :data:`planning.planner.LAYOUTS`.
 
     Args:
         name: see :func:`published_named`.

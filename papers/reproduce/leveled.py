@@ -32,7 +32,7 @@ SHAPES = {
         LinearShape.gemm(1, 4075, 10),
     ),
 }
-"""Layers by network; the CIFAR network is the one that the papers print (:mod:`privcirnet.models.lola`)."""
+"""Layers by network; the CIFAR network is the one that the papers print (:mod:`privcirnet.models.small`)."""
 
 
 def leveled_counts(network: str, plan: str, b: int = 1, layer: str = "") -> dict[str, float]:

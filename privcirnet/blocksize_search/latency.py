@@ -13,12 +13,10 @@ import torch
 from torch import nn
 
 from privcirnet.errors import Errors, RuleError
-from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.layer import Layer, stacked_shape
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.stacking import stacked_shape
-from privcirnet.he.planning.cost import Cost, linear_cost, operation_cost
+from privcirnet.he.planning.cost import Cost, linear_cost, online_cost, online_seconds, operation_cost
 from privcirnet.he.planning.goal import Objective
-from privcirnet.he.planning.online import online_cost, online_seconds
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import NetworkLink, Profile
 from privcirnet.he.planning.stacks import sizes

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from privcirnet.artifact import write_arrays, write_json
 from privcirnet.artifact.run import check_replaced
-from privcirnet.artifact.summaries import InferenceSummary, LinkPrediction, Prediction
-from privcirnet.artifact.typed_json import plain
+from privcirnet.artifact.summaries import InferenceSummary, LinkPrediction, Prediction, plain
 from privcirnet.cli.console import (
     counting,
     fail,
@@ -33,18 +32,14 @@ from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.one_message.session import OneMessageClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.system import threads
+from privcirnet.runs.compiled import check_memory, client_of, infer, read_mode
 from privcirnet.runs.evaluation import Mode, evaluate
-from privcirnet.runs.infer import client_of, infer, read_mode
 from privcirnet.runs.interactive import Interactive
-from privcirnet.runs.memory import check_memory
-from privcirnet.runs.parties import Parties, RunOptions
-from privcirnet.runs.server_process import start_server
-from privcirnet.runs.warm_up import warm_up
+from privcirnet.runs.parties import Parties, RunOptions, start_server, warm_up
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.address import parse_address
-from privcirnet.service.client import ServiceClient
+from privcirnet.service.client import Retries, ServiceClient
 from privcirnet.service.programs import version_of
-from privcirnet.service.retries import Retries
 from privcirnet.train import stages
 from privcirnet.train.accuracy import predict
 

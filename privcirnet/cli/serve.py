@@ -11,10 +11,9 @@ from privcirnet.cli.settings import again, script
 from privcirnet.config import ServeConfig
 from privcirnet.he.program.signature import pinned
 from privcirnet.he.system import threads
-from privcirnet.he.system.memory import peak_bytes
-from privcirnet.runs.service_state import books_of
-from privcirnet.runs.serving import ProgramFolders, check_room, check_sessions_of, in_words
-from privcirnet.runs.warm_up import rehearse
+from privcirnet.he.system.process import peak_bytes
+from privcirnet.runs.parties import rehearse
+from privcirnet.runs.serving import ProgramFolders, books_of, check_room, check_sessions_of, in_words
 from privcirnet.service.access import ServerAccess
 from privcirnet.service.address import check_free, show_address
 from privcirnet.service.certificates import TRIAL_DAYS, make_trial

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from privcirnet.data import cache, digits, idx, images, labels, pickles
+from privcirnet.data import cache, formats, images
 from privcirnet.data.dataset import ImageData
 from privcirnet.data.files import Tree, locate
 from privcirnet.data.images import Progress
@@ -85,14 +85,14 @@ def load(
         raise RuleError("data.size is for image files", got=f"{files.size} with data={name}", remedy="use data.size=0")
     if name == "digits":
         split = {"name": name, "seed": seed, "test_fraction": test_fraction}
-        decode = partial(digits.decode_digits, seed, test_fraction)
+        decode = partial(formats.decode_digits, seed, test_fraction)
         try:
-            decoded = _decoded(split, digits.release(), files.cache, decode)
+            decoded = _decoded(split, formats.release(), files.cache, decode)
         except RuleError:
             if files.cache != "auto":
                 raise
             decoded = cache.in_memory(decode)  # which takes a second: a home that cannot be written to is no obstacle
-        return ImageData(**decoded.tensors, log_step=digits.LOG_STEP, levels=digits.LEVELS, classes=decoded.classes)
+        return ImageData(**decoded.tensors, log_step=formats.LOG_STEP, levels=formats.LEVELS, classes=decoded.classes)
     source, decode = _source(name, Path(files.root).expanduser(), files.size, progress)
     place = {"name": name, "path": str(source.path.resolve()), "size": files.size}
     decoded = _decoded(place, source.stamp, files.cache, decode)
@@ -117,24 +117,24 @@ def _decoded(place: dict[str, Any], stamp: str, location: str, decode: cache.Dec
 def _source(name: str, root: Path, size: int, progress: Progress | None) -> tuple[Tree, cache.Decode]:
     """Return the location of a data set and the function that decodes it into arrays."""
     if name == "mnist":
-        tree = idx.find_mnist(root)
-        return tree, partial(idx.decode_mnist, tree)
-    if name in pickles.FOLDERS and (batch_folder := pickles.find_batches(name, root)):
+        tree = formats.find_mnist(root)
+        return tree, partial(formats.decode_mnist, tree)
+    if name in formats.FOLDERS and (batch_folder := formats.find_batches(name, root)):
         if size:
             remedy = "use data.size=0, or image folders"
             raise RuleError("data.size is for image files", got=f"{size} with {batch_folder.path}", remedy=remedy)
-        return batch_folder, partial(pickles.decode_batches, name, batch_folder)
+        return batch_folder, partial(formats.decode_batches, name, batch_folder)
     if name == "tiny_imagenet":
-        tree = locate(root, name, _has_annotations, f"train/ and {labels.ANNOTATIONS}")
-        return tree, partial(_decode_files, labels.tiny_imagenet, tree, size, progress)
-    batches = f"{pickles.FOLDERS[name]}/ or " if name in pickles.FOLDERS else ""
+        tree = locate(root, name, _has_annotations, f"train/ and {images.ANNOTATIONS}")
+        return tree, partial(_decode_files, images.tiny_imagenet, tree, size, progress)
+    batches = f"{formats.FOLDERS[name]}/ or " if name in formats.FOLDERS else ""
     expected = f"{batches}train/ and test/ (or val/) with a folder of images for each class"
     tree = locate(root, "" if name == "imagefolder" else name, _has_parts, expected)
-    return tree, partial(_decode_files, labels.image_folders, tree, size, progress)
+    return tree, partial(_decode_files, images.image_folders, tree, size, progress)
 
 
 def _decode_files(
-    label: Callable[[Tree], labels.LabelledFiles],
+    label: Callable[[Tree], images.LabelledFiles],
     tree: Tree,
     size: int,
     progress: Progress | None,
@@ -152,4 +152,4 @@ def _has_parts(folder: Path) -> bool:
 
 
 def _has_annotations(folder: Path) -> bool:
-    return (folder / "train").is_dir() and (folder / labels.ANNOTATIONS).is_file()
+    return (folder / "train").is_dir() and (folder / images.ANNOTATIONS).is_file()

@@ -21,9 +21,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
-from privcirnet.models.activation import activation as make_activation
-from privcirnet.models.registry import register
-from privcirnet.models.strides import downsampled
+from privcirnet.models.registry import activation as make_activation
+from privcirnet.models.registry import downsampled, register
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.tokens import Take, ToTokens
@@ -67,7 +66,7 @@ class Operations:
     Attributes:
         norm: "layer" or "batch".
         attention: "softmax" or "polynomial".
-        activation: see `privcirnet.models.activation`.
+        activation: see `privcirnet.models.registry`.
     """
 
     norm: str = "layer"

@@ -61,7 +61,7 @@ def circulant_(
         model: A network with dense weights; named layers that compute theirs (weight_norm, pruning) get plain ones.
         block_sizes: Block size for each layer, by module name; 1 leaves a layer dense.
         importance: Non-negative weights of the entries, by module name, each of its weight's shape; for example
-            `privcirnet.blocksize_search.fisher.diagonal_fisher`. Layers without one are projected with equal weights.
+            `privcirnet.blocksize_search.curvature.diagonal_fisher`. Layers without one are projected with equal weights.
         pad: Whether a layer that its block size does not divide is padded; if not, it is an error. One whose channels a
             batch norm or AESPA shares by blocks cannot be.
         images: Some hundreds as the network reads them, (N, ...), on its device; they need no labels.

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 
 from privcirnet.errors import RuleError
 from privcirnet.he.system import threads
-from privcirnet.he.system.memory import machine_bytes
+from privcirnet.he.system.process import machine_bytes
 
 _FOR_DEVELOPERS = {"docs", "test", "dev"}
 _VECTORS = ("avx2", "fma", "avx512f", "avx512dq", "avx512ifma", "avx512vnni", "amx-bf16", "neon", "sve", "sve2")

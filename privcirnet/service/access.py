@@ -17,8 +17,8 @@ import grpc
 
 from privcirnet.errors import RuleError
 from privcirnet.service import tls13
+from privcirnet.service.certificates import check_authority, check_pair, in_force
 from privcirnet.service.refusals import stranger
-from privcirnet.service.validity import check_authority, check_pair, in_force
 
 LOCAL = "local"
 """Name of every client of a plain server on loopback."""

@@ -2,10 +2,16 @@
 
 import resource
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from privcirnet.errors import RuleError
-from privcirnet.service.chunks import TRANSPORT
+from privcirnet.he.protocol.offline.prepared_work import PreparedWork
+from privcirnet.service.log import Log
+from privcirnet.service.messages import TRANSPORT
+from privcirnet.service.metrics import Metrics
+from privcirnet.service.prepared_workers import PreparedWorkers
+from privcirnet.service.quotas import Quotas
+from privcirnet.service.store import KeyRegistry, KeyStore
 
 HANDSHAKE_S = 10.0
 """Seconds for a connection's handshake and first call with a name together, and for the first message of a call."""
@@ -76,3 +82,21 @@ class ServiceLimits:
             ("grpc.max_metadata_size", 1 << 13),
             ("grpc.absolute_max_metadata_size", 1 << 14),
         )
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """The state of a service about its clients; by default in memory only.
+
+    Attributes:
+        quotas: quotas of each client.
+        workers: workers that do offline work elsewhere; None: it is done here.
+    """
+
+    limits: ServiceLimits = field(default_factory=ServiceLimits)
+    quotas: Quotas = field(default_factory=Quotas)
+    store: KeyRegistry = field(default_factory=KeyStore)
+    prepared_work: PreparedWork = field(default_factory=PreparedWork)
+    log: Log = field(default_factory=Log)
+    metrics: Metrics = field(default_factory=Metrics)
+    workers: PreparedWorkers | None = None

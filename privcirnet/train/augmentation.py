@@ -44,7 +44,7 @@ def augmented(images: Tensor, recipe: RecipeConfig, levels: int, generator: torc
         levels: pixels are in [0, levels].
     """
     if recipe.crop_scale:
-        from privcirnet.data.resized_crop import random_resized_crop
+        from privcirnet.data.augment import random_resized_crop
 
         images = random_resized_crop(images, recipe.crop_scale, generator)
     if recipe.crop_padding or recipe.flip:

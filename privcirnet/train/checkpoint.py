@@ -7,7 +7,7 @@ import torch
 
 from privcirnet.artifact.run import Run
 from privcirnet.errors import RuleError, first_line
-from privcirnet.he.system.atomic import forget_drafts, replacing
+from privcirnet.he.system.files import forget_drafts, replacing
 from privcirnet.train.progress import EpochProgress
 
 NAME = "resume.pt"

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from privcirnet.artifact import write_text
-from privcirnet.he.system.atomic import room_for
+from privcirnet.he.system.files import room_for
 from privcirnet.train.progress import EpochProgress, Step
 
 TABLE = "history.csv"

@@ -12,9 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.blocksize_search.activations import activation_omegas, replacement_errors
-from privcirnet.blocksize_search.fisher import diagonal_fisher, squared_batch_gradient
-from privcirnet.blocksize_search.information import Information, SensitivityEstimate, energies, weight_errors
-from privcirnet.blocksize_search.kfac import OutputCurvature
+from privcirnet.blocksize_search.curvature import (
+    Information,
+    OutputCurvature,
+    SensitivityEstimate,
+    diagonal_fisher,
+    energies,
+    squared_batch_gradient,
+    weight_errors,
+)
 from privcirnet.data.dataset import Examples
 from privcirnet.errors import RuleError, listed
 from privcirnet.train.explosions import REMEDY, evaluated

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.artifact import compacted, expanded, read_checkpoint, write_checkpoint
-from privcirnet.artifact.compact import KINDS, STEPS
+from privcirnet.artifact.records import KINDS, STEPS
 from privcirnet.config.train import COMPACT
 from privcirnet.errors import RuleError
 from privcirnet.models import digits_resnet

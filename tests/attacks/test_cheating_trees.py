@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.mpc.kernels import field
+from privcirnet.he.mpc.kernels import blocks
 from privcirnet.he.mpc.ot import silent
 from tests.he.mpc.transfers import silent_pair
 
@@ -40,7 +40,7 @@ def bet(sender: silent.Sender, answer: bytes, guess: int) -> bytes:
     assert sender._leaves is not None
     leaves, shift = sender._leaves.copy(), np.empty(2, np.uint64)
     leaves[TREE, 2 * guess : 2 * guess + 2] ^= ADDED
-    field.product(shift, np.frombuffer(answer[16:], np.uint64), sender.delta)
+    blocks.product(shift, np.frombuffer(answer[16:], np.uint64), sender.delta)
     return sender._proof(sender._function(leaves, answer[:16]) ^ shift)
 
 

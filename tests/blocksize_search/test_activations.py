@@ -14,9 +14,8 @@ from privcirnet.blocksize_search.activations import (
 )
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.goal import Objective
-from privcirnet.he.planning.plan_program import predicted_online, predicted_seconds
+from privcirnet.he.planning.plan_program import Target, predicted_online, predicted_seconds
 from privcirnet.he.planning.profile import COUNTED, LINKS
-from privcirnet.he.planning.target import Target
 from privcirnet.nn.activations import Square
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower.usual import usual_draft

@@ -5,7 +5,7 @@ import statistics
 import pytest
 import torch
 
-from privcirnet.blocksize_search.information import MOST, Information, SensitivityEstimate, energies, weight_errors
+from privcirnet.blocksize_search.curvature import MOST, Information, SensitivityEstimate, energies, weight_errors
 from privcirnet.nn.functional.sensitivity import sensitivity
 
 WEIGHT = torch.randn(8, 8, 3, 3, generator=torch.Generator().manual_seed(0))

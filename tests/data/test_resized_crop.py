@@ -6,7 +6,7 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional as F
 
-from privcirnet.data.resized_crop import ASPECT, ATTEMPTS, random_boxes, random_resized_crop, resized
+from privcirnet.data.augment import ASPECT, ATTEMPTS, random_boxes, random_resized_crop, resized
 from tests.data.test_augment import seeded, some_images
 
 

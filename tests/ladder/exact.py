@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 
 from privcirnet.he.planning.plan_program import Target
 from privcirnet.models import vit_cifar
-from privcirnet.models.resnet18 import BasicResNet
+from privcirnet.models.resnet import BasicResNet
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.surgery import polynomial_

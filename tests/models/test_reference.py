@@ -9,7 +9,7 @@ from benchmarks.bench.networks import NETWORKS, network_shapes
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.models import ENTRY_POINTS
-from privcirnet.models.activation import NAMES, activation
+from privcirnet.models.registry import NAMES, activation
 from privcirnet.nn.activations import Aespa2d, Square
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.functional.circulant import is_circulant

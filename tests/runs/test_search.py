@@ -22,7 +22,7 @@ from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.runs import competition, search
-from privcirnet.runs.forecast import forecast
+from privcirnet.runs.check import forecast
 from privcirnet.train import stages
 from privcirnet.train.network import checkpoint_of
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 
 from privcirnet import distributed
-from privcirnet.blocksize_search.fisher import diagonal_fisher
+from privcirnet.blocksize_search.curvature import diagonal_fisher
 from privcirnet.config import RecipeConfig
 from privcirnet.data import ImageData
 from privcirnet.errors import RuleError

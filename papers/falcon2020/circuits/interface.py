@@ -12,7 +12,7 @@ class KeyPlan(Protocol):
 
     @property
     def keys(self) -> tuple[tuple[int, int], ...]:
-        """Names of switch keys (:mod:`rlwe.key_names`), and data primes of what they switch."""
+        """Names of switch keys (:mod:`rlwe.parameters`), and data primes of what they switch."""
         ...
 
     @property

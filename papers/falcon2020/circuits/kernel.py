@@ -22,19 +22,17 @@ from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 from papers.falcon2020.circuits.square import BfvSquare
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.client import BfvClient
+from privcirnet.he.bfv.kernel_engine import ClientKeys, public_key
 from privcirnet.he.bfv.kernels import plaintexts, reply
-from privcirnet.he.bfv.keys import ClientKeys, public_key
 from privcirnet.he.bfv.noise import flood_bits
-from privcirnet.he.bfv.rounding import ReplyFormat
+from privcirnet.he.bfv.sizes import ReplyFormat
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe import switch_keys
-from privcirnet.he.rlwe.chain import ModulusChain
-from privcirnet.he.rlwe.ciphertext import Ciphertext
-from privcirnet.he.rlwe.kernels.modulus import RnsRing, ring
-from privcirnet.he.rlwe.key_names import RELINEARIZATION
-from privcirnet.he.rlwe.seeded import read
-from privcirnet.he.rlwe.switch_keys import KeySwitchingKeys
+from privcirnet.he.rlwe.chain import Ciphertext, ModulusChain
+from privcirnet.he.rlwe.kernels.rns import RnsRing, ring
+from privcirnet.he.rlwe.parameters import RELINEARIZATION
+from privcirnet.he.rlwe.switch_keys import KeySwitchingKeys, read
 from privcirnet.he.rlwe.wire_bytes import check_keys_length
 from privcirnet.he.system.threads import each
 

@@ -29,7 +29,7 @@ from privcirnet.he.bfv.network_circuit import (
 from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, Parameters, coefficient_primes
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.sampling import FLOODING_BITS, IMAGE_DISTANCE_BITS, image_distance_bits
-from privcirnet.he.rlwe.security import MAX_LOG_Q
+from privcirnet.he.rlwe.parameters import MAX_LOG_Q
 from privcirnet.he.rlwe.wire_bytes import residue_bytes
 
 RING_DEGREES = (8192, 16384, 32768)

@@ -13,8 +13,7 @@ from papers.falcon2020.planning.plan import Plan, PublicPlan
 from papers.falcon2020.planning.plans import planner_of
 from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.known import Known, PixelRange
-from privcirnet.he.program.program import Network
+from privcirnet.he.program.program import Known, Network, PixelRange
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.message_sizes import MessageSizes
 

@@ -14,7 +14,7 @@ from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.bfv.sequential import SequentialClient, SequentialServer
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.rlwe.key_names import check_held
+from privcirnet.he.rlwe.parameters import check_held
 
 
 @dataclass(frozen=True)

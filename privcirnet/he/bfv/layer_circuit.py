@@ -18,7 +18,7 @@ from typing import Protocol
 
 from privcirnet.he.bfv.network_circuit import AddStep, CircuitStep, Combine, NetworkCircuit, Rotate
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.rlwe.key_names import galois_element
+from privcirnet.he.rlwe.parameters import galois_element
 
 Pair = tuple[int, int]
 _WORD = 8

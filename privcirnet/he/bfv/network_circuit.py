@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.rlwe.key_names import RELINEARIZATION
+from privcirnet.he.rlwe.parameters import RELINEARIZATION
 
 Plaintext = Callable[[int], Residues]
 """Plain modulus t -> slots, residues of shape (n,)."""
@@ -26,7 +26,7 @@ class Rotate:
     """A value after an automorphism: with both rows turned left, or exchanged.
 
     Attributes:
-        element: Galois element of the automorphism (:mod:`rlwe.key_names`).
+        element: Galois element of the automorphism (:mod:`rlwe.parameters`).
     """
 
     source: int
@@ -130,7 +130,7 @@ class NetworkCircuit:
             top: data primes of a request.
 
         Returns:
-            by their names (:mod:`rlwe.key_names`), ascending.
+            by their names (:mod:`rlwe.parameters`), ascending.
         """
         primes, keys = self.primes_of(top), dict[int, int]()
         for step in self.steps:

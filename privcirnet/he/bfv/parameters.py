@@ -10,8 +10,7 @@ from functools import cached_property, lru_cache
 
 from privcirnet.errors import RuleError
 from privcirnet.he.ring import modular
-from privcirnet.he.rlwe.parameters import RlweParameters
-from privcirnet.he.rlwe.security import TABLE, check_security
+from privcirnet.he.rlwe.parameters import TABLE, RlweParameters, check_security
 
 MAX_PLAIN_BITS = 60
 """Most bits of t."""

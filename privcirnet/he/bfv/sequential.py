@@ -19,7 +19,7 @@ from privcirnet.he.bfv.network_circuit import CircuitStep, Combine, NetworkCircu
 from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.bfv.weights import Factors
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.rlwe.key_names import galois_element
+from privcirnet.he.rlwe.parameters import galois_element
 
 
 class SequentialClient(ABC):
@@ -39,7 +39,7 @@ class SequentialClient(ABC):
         """Return a public key and switch keys.
 
         Args:
-            names: see :mod:`rlwe.key_names`.
+            names: see :mod:`rlwe.parameters`.
         """
 
     @abstractmethod

@@ -2,13 +2,14 @@
 
 The format is that of :mod:`rlwe.wire_bytes`. A fresh ciphertext and a digit of a Galois key hold one polynomial and
 a seed, which stands for the other. A reply holds two polynomials, rounded to little more than the bits of t
-(:mod:`bfv.rounding`). SEAL's seeds are longer than the kernels'.
+(:mod:`bfv.sizes`). SEAL's seeds are longer than the kernels'.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from privcirnet.he.bfv.parameters import Parameters, ParameterSet
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, residue_bytes
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Message, WireFormat, check_length, residue_bytes
 
 SEAL_SEED_BYTES = 64
 FIRST_MARGIN, SECOND_MARGIN = 5, 10
@@ -100,3 +101,49 @@ def key_bytes(parameters: Parameters | ParameterSet, seed: int = SEED_BYTES) -> 
     """
     bits = parameters.coefficient_bits
     return (len(bits) - 1) * (parameters.ring_degree * sum(map(residue_bytes, bits)) + seed)
+
+
+@dataclass(frozen=True)
+class ReplyFormat:
+    """Format of a reply's bytes.
+
+    Attributes:
+        modulus: q', after the switch.
+    """
+
+    modulus: WireFormat
+    bits: ReplyBits
+
+    @classmethod
+    def of(cls, parameters: Parameters, primes: tuple[int, ...]) -> "ReplyFormat":
+        """Return the format that follows from parameters.
+
+        Args:
+            parameters: n, q, t.
+            primes: primes of q, at least the first ones, in SEAL's order.
+        """
+        count = reply_primes(parameters.coefficient_bits, parameters.plain_bits)
+        bits = reply_bits(parameters.coefficient_bits, parameters.plain_bits)
+        return cls(WireFormat(primes[:count], parameters.ring_degree), bits)
+
+    def cut(self, message: Message, count: int) -> tuple[Message, Message]:
+        """Return the bytes of the two polynomials.
+
+        Args:
+            count: coefficients of the first polynomial that it holds.
+
+        Raises:
+            RuleError: the length is wrong.
+        """
+        check_length(message, self.bits.octets(self.modulus.ring_degree, count))
+        end = self.bits.octets(0, count)
+        return message[:end], message[end:]
+
+
+def digits(bits: int) -> tuple[int, int]:
+    """Return the bits of the two parts that a coefficient is sent in, the lower one first.
+
+    Args:
+        bits: k.
+    """
+    return bits // 2, bits - bits // 2

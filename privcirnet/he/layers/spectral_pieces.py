@@ -154,3 +154,23 @@ def _uncovered(groups: int, tiles: int, piece: Piece | None) -> RuleError:
         got=f"{piece or 'the last piece'} in a grid of {groups} groups x {tiles} tiles",
         remedy="let the planner choose them",
     )
+
+
+MAX_TILES = 1 << 10
+"""Most tiles along a transformed axis."""
+MAX_PIECES = 1 << 12
+"""Most pieces of a layer."""
+
+
+def spectral_excess(layout: SpectralLayout, pieces: Sequence[Piece]) -> str:
+    """Return the excess of a spectral layer's tiles and pieces, "" if there is none.
+
+    Args:
+        pieces: pieces that its grid of channel groups and tiles is said to be covered by.
+    """
+    if len(pieces) > MAX_PIECES:
+        return f"{len(pieces)} pieces"
+    axes = layout.rows, layout.columns
+    if any(tiled.axis.transformed and tiled.count > MAX_TILES for tiled in axes):
+        return f"{axes[0].count} x {axes[1].count} tiles"
+    return ""

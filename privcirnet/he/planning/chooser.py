@@ -16,10 +16,9 @@ from privcirnet.he.bfv.parameters import (
     Parameters,
     ParameterSet,
 )
-from privcirnet.he.planning.latency import in_words
-from privcirnet.he.planning.noise_budget import STAGES, ParameterCandidate, Verdict, judge
-from privcirnet.he.planning.requirements import Requirements
-from privcirnet.he.rlwe.security import MAX_LOG_Q
+from privcirnet.he.planning.noise_budget import STAGES, ParameterCandidate, Requirements, Verdict, judge
+from privcirnet.he.planning.profile import in_words
+from privcirnet.he.rlwe.parameters import MAX_LOG_Q
 
 WIDE = ParameterSet(WIDE_RING_DEGREE, WIDE_COEFFICIENT_BITS)
 SHORT_SETS = (ParameterSet(8192, (45, 45, 45, 45)), ParameterSet(8192, (60, 60, 60)))

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.cost import Cost
-from privcirnet.he.planning.latency import column_unit
-from privcirnet.he.planning.profile import NetworkLink, Profile
+from privcirnet.he.planning.profile import NetworkLink, Profile, column_unit
 
 SUMS = ("any", "encrypted", "shares")
 """Places where sums of lanes may be done, see :class:`Objective`."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.known import Known
+from privcirnet.he.program.program import Known
 from privcirnet.he.protocol.framing.message_sizes import MessageSizes
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline.store import PreparedStore

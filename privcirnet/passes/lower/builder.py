@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.unplanned import unplanned, unplanned_factor
+from privcirnet.he.layers.spectral_layer import unplanned, unplanned_factor
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.rearrangement import Rearrangement

@@ -9,7 +9,6 @@ import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv import seal as tenseal
-from privcirnet.he.bfv import sealfile
 from privcirnet.he.bfv.noise import (
     ZERO_NOISE_BITS,
     check_noise,
@@ -85,8 +84,8 @@ def bench(plain_bits: int, n: int, bits: tuple[int, ...]) -> tuple[int, dict[int
             result = apply(evaluator.apply_galois, apply(evaluator.transform_from_ntt, total), 3, galois)
             budgets[count] = decryptor.invariant_noise_budget(result)
     switched = apply(evaluator.mod_switch_to, result, list(own.reply_level.parms_id))
-    message = sealfile.compact_reply(own.save(switched), own.reply_level, own.replies)
-    rounded = own.load(seal.Ciphertext(context), sealfile.expand_reply(message, own.reply_level, own.replies))
+    message = tenseal.compact_reply(own.save(switched), own.reply_level, own.replies)
+    rounded = own.load(seal.Ciphertext(context), tenseal.expand_reply(message, own.reply_level, own.replies))
     return t, budgets, decryptor.invariant_noise_budget(rounded)
 
 

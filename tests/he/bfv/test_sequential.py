@@ -9,7 +9,7 @@ from privcirnet.he.bfv import client as kernel_client
 from privcirnet.he.bfv import kernel_engine as kernel
 from privcirnet.he.bfv.engines import ENGINES, engine_of
 from privcirnet.he.ring import modular
-from privcirnet.he.rlwe.key_names import galois_element
+from privcirnet.he.rlwe.parameters import galois_element
 from tests.he.pairs import KEPT, PARAMETERS, SINGLE, STEPS, N, T, X, Y, Z, pair
 
 

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from privcirnet.he.mpc.kernels import field
+from privcirnet.he.mpc.kernels import blocks
 from privcirnet.he.mpc.ot.ciphers import check_point, linear_check
 
 KEY = bytes(range(16))
@@ -12,7 +12,7 @@ KEY = bytes(range(16))
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     out = np.empty(2, np.uint64)
-    field.product(out, a, b)
+    blocks.product(out, a, b)
     return out
 
 
@@ -36,7 +36,7 @@ def test_products_are_those_of_ghash():
 
 def test_a_combination_is_a_polynomial_in_x():
     rows, out = blocks(128), np.empty(2, np.uint64)
-    field.combination(out, rows)
+    blocks.combination(out, rows)
     powers, one = [np.zeros(2, np.uint64) for _ in rows], np.uint64(1)
     for i, power in enumerate(powers):
         power[i // 64] = one << np.uint64(i % 64 // 8 * 8 + 7 - i % 8)
@@ -51,5 +51,5 @@ def test_weights_are_ghash_of_ones_at_the_leaves():
         leaf = ((1 - sides.astype(int)) << np.arange(depth - 1, -1, -1)).sum(1)
         message[np.arange(trees), leaf, 0] = 0x80
         out = np.empty(2, np.uint64)
-        field.weights(out, check_point(KEY), sides)
+        blocks.weights(out, check_point(KEY), sides)
         assert (out == ghash(message)).all()

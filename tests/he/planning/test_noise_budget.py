@@ -12,10 +12,9 @@ from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET, flood_bits, noise_bits, no
 from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.chooser import SETS, WIDE, choose
-from privcirnet.he.planning.noise_budget import ParameterCandidate, budget, judge
+from privcirnet.he.planning.noise_budget import ParameterCandidate, Requirements, budget, judge, requirements
 from privcirnet.he.planning.plan_program import options
 from privcirnet.he.planning.profile import COUNTED
-from privcirnet.he.planning.requirements import Requirements, requirements
 from privcirnet.he.program import bounds, limits
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Linear

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.he.bfv.parameters import choose
-from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.layer import Layer, stacked_shape
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.stacking import stacked_shape
 from privcirnet.he.planning import stacks
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.noise_budget import layers_noise_bits

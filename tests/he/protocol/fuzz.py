@@ -30,16 +30,15 @@ from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import NO_ROWS, Node, Weights
 from privcirnet.he.program.operations import Add, Input, Linear, MatMul, Square
-from privcirnet.he.program.program import Program
+from privcirnet.he.program.program import ImpossibleResultError, Program
 from privcirnet.he.program.rearrangement import Flatten
-from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.message_batches import offline_batches
-from privcirnet.he.rlwe.security import MAX_LOG_Q
+from privcirnet.he.rlwe.parameters import MAX_LOG_Q
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, WireFormat
 from tests.he.exchange import random_rows
 from tests.he.parties import rounds

@@ -10,7 +10,7 @@ from papers.falcon2020.planning.packed import packed_plan
 from papers.falcon2020.planning.parameters import fits, plan_for
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.network_circuit import ModSwitch, Rotate, SquareStep, sources_of
-from privcirnet.he.rlwe.key_names import RELINEARIZATION
+from privcirnet.he.rlwe.parameters import RELINEARIZATION
 from tests.papers.falcon2020.exact_networks import network
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from privcirnet.errors import RuleError
 from privcirnet.he.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.ckks.circuit import CkksCircuit
-from privcirnet.he.ckks.cleartext import Cleartext
+from privcirnet.he.ckks.evaluator import Cleartext
 from privcirnet.he.ckks.program import CkksProgram
 from privcirnet.he.ckks.simulator import Simulator
 from privcirnet.he.ckks.sums import CkksNetwork, sums_of

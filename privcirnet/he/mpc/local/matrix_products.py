@@ -1,7 +1,7 @@
 """A linear layer mod t as products of float64 matrices that never round.
 
-Residues are split into digits (:mod:`mpc.local.float_digits`), two for weights of 8 bits; circulant blocks into pieces
-(:mod:`mpc.local.circulant`). A task makes a rectangle of outputs, from residues to residues, so that what lies between
+Residues are split into digits (:mod:`mpc.local.products`), two for weights of 8 bits; circulant blocks into pieces
+(:mod:`mpc.local.matrix_products`). A task makes a rectangle of outputs, from residues to residues, so that what lies between
 stays in a core's cache. Tasks are shared out among threads; a matrix product runs on one.
 """
 
@@ -13,12 +13,42 @@ import numpy.typing as npt
 
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.mpc.local.circulant import matrices
-from privcirnet.he.mpc.local.float_digits import EXACT_BITS, Split, split
 from privcirnet.he.mpc.local.kernels import convolution
 from privcirnet.he.mpc.local.kernels.convolution import CirculantSplit, Digits
+from privcirnet.he.mpc.local.products import EXACT_BITS, Split, split
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
+
+
+def matrices(rows: Values, block_size: int, smallest: int, groups: int) -> list[Values]:
+    """Return the matrix of each piece, the smallest first.
+
+    Args:
+        rows: the first row of each block row, shape (K/b, C/groups, R, R).
+        smallest: size of the smallest pieces, b / 2^i.
+
+    Returns:
+        for pieces of size m, (groups, K/groups/b m, C/groups/b m R R) each.
+    """
+    maps, channels, *kernel = rows.shape
+    blocks = rows.reshape(maps, channels // block_size, block_size, *kernel)
+    polynomial = np.roll(blocks[:, :, ::-1], 1, axis=2)  # y_i = sum_j row_(j - i) x_j = sum_j polynomial_(i - j) x_j
+    pieces: list[Values] = []
+    while (half := polynomial.shape[2] // 2) >= smallest:
+        low, high = polynomial[:, :, :half], polynomial[:, :, half:]
+        pieces.append(_matrix(low - high, -1, groups))
+        polynomial = low + high
+    return [_matrix(polynomial, 1, groups), *reversed(pieces)]
+
+
+def _matrix(polynomial: Values, sign: int, groups: int) -> Values:
+    """Return products with polynomials (K/b, C/groups/b, m, R, R) mod X^m - sign as a matrix."""
+    maps, blocks, m, *kernel = polynomial.shape
+    i, j = np.indices((m, m))
+    signs = np.where(i < j, sign, 1)[:, :, None, None]
+    square = polynomial[:, :, (i - j) % m] * signs  # (K/b, C/groups/b, m, m, R, R)
+    return square.transpose(0, 2, 1, 3, 4, 5).reshape(groups, maps // groups * m, blocks * m * kernel[0] * kernel[1])
+
 
 Floats = npt.NDArray[np.float64]
 

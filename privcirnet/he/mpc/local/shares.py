@@ -17,7 +17,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.mpc.local.elementwise import add, times, truncate_client, truncate_server
+from privcirnet.he.mpc.local.parallel import add, times, truncate_client, truncate_server
 from privcirnet.he.program.operation import NO_ROWS, Domain, Node, Weights
 from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular

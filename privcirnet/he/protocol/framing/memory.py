@@ -16,7 +16,7 @@ from privcirnet.he.protocol.rounds.exchange import Exchange
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.message_batches import OnlineBatch, offline_batches, online_batches
 from privcirnet.he.protocol.rounds.transfers import transfers_bytes
-from privcirnet.he.system.memory import machine_bytes
+from privcirnet.he.system.process import machine_bytes
 
 _WORD = 8
 _MAKING_KEYS = 6

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 
 from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
-from privcirnet.he.layers.stacking import MOST_IMAGES
+from privcirnet.he.layers.layer import MOST_IMAGES
 from privcirnet.he.mpc.local.packing import packed_size
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import wire

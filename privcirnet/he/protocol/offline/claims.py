@@ -11,8 +11,7 @@ from pathlib import Path
 
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.offline.store_files import Label, saying, unlinked
-from privcirnet.he.system.disk import to_disk
-from privcirnet.he.system.private_folder import private_folder
+from privcirnet.he.system.files import private_folder, to_disk
 
 
 def usual_place() -> Path:

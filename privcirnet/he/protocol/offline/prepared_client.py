@@ -29,7 +29,7 @@ from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept, OnlinePhase
 from privcirnet.he.protocol.rounds.transfers import begin, more, takes_transfers
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.ring.sampling import wipe
 
 if TYPE_CHECKING:  # it loads the kernels
     from privcirnet.he.mpc.ot.session import OtSession

@@ -37,7 +37,7 @@ from privcirnet.he.protocol.rounds.online_phase import Kept
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
 from privcirnet.he.protocol.rounds.transfers import answer_beginning, answer_more
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.ring.sampling import wipe
 
 if TYPE_CHECKING:  # it loads the kernels
     from privcirnet.he.mpc.ot.session import OtSession

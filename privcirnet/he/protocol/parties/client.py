@@ -29,7 +29,7 @@ from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES
 from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.ring.sampling import wipe
 from privcirnet.he.system.process import in_one_process
 from privcirnet.he.system.threads import beside
 

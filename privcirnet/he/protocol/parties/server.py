@@ -32,7 +32,7 @@ from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.message_batches import OnlineBatch
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.ring.sampling import wipe
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.system.process import Process
 

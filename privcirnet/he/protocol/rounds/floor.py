@@ -13,7 +13,7 @@ import numpy as np
 
 from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.mpc import floor_parties as parties
+from privcirnet.he.mpc import floor as parties
 from privcirnet.he.mpc.floor import ExactFloor
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.messages import OfflineState as FloorKept

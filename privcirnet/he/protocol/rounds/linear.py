@@ -14,8 +14,7 @@ import numpy as np
 
 from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.layers.layer import Layer
-from privcirnet.he.layers.stacking import Stack
+from privcirnet.he.layers.layer import Layer, Stack
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.program.operation import Weights, spread
 from privcirnet.he.protocol.rounds.exchange import ClientShares, OneTrip, PreparedNode, RoundPlan, ServerShares

@@ -29,7 +29,7 @@ from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
 from privcirnet.he.protocol.rounds.square import SquareExchange
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.ring.sampling import wipe
 from privcirnet.he.system import threads
 
 if TYPE_CHECKING:  # it loads the kernels

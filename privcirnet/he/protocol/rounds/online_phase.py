@@ -19,9 +19,9 @@ from typing import Protocol
 
 import numpy as np
 
-from privcirnet.he.mpc.local.elementwise import subtract
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import pack, packed_size, unpack
+from privcirnet.he.mpc.local.parallel import subtract
 from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCoroutine
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Residues

@@ -1,16 +1,16 @@
 """The round of a linear layer for several images, one below the other; only offline work has it.
 
 Shares have a first axis for images. Slots between the results of a tall image are masked like every slot, and
-neither party keeps them. Maths: :mod:`layers.stacking`.
+neither party keeps them. Maths: :mod:`layers.layer`.
 """
 
 from dataclasses import dataclass, replace
 
 from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.layers import stacking
+from privcirnet.he.layers import layer
+from privcirnet.he.layers.layer import Stack
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.stacking import Stack
 from privcirnet.he.program.operation import Weights
 from privcirnet.he.protocol.rounds.exchange import ClientShares, OneTrip, PreparedNode, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange, LinearOnline
@@ -57,7 +57,7 @@ class StackedExchange(OneTrip):
         prepared = self._tall.prepare(weights, None, engine, name)
         if prepared.bias is None or prepared.bias.ndim == 1:
             return prepared
-        return replace(prepared, bias=stacking.repeated(self.shape, self.stack.images, prepared.bias))
+        return replace(prepared, bias=layer.repeated(self.shape, self.stack.images, prepared.bias))
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
         return self._tall.request([self._joined(shares[0])], engine)
@@ -72,10 +72,10 @@ class StackedExchange(OneTrip):
     ) -> tuple[list[bytes], Residues]:
         joined = None if shares[0] is None else self._joined(shares[0])
         replies, share = self._tall.reply(prepared, [joined], messages, engine, keys)
-        return replies, stacking.split(self.shape, self.images, share)
+        return replies, layer.split(self.shape, self.images, share)
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
-        return stacking.split(self.shape, self.images, self._tall.finish(shares, messages, engine))
+        return layer.split(self.shape, self.images, self._tall.finish(shares, messages, engine))
 
     def _joined(self, share: Residues) -> Residues:
-        return stacking.join(self.shape, self.stack.images, [*share])
+        return layer.join(self.shape, self.stack.images, [*share])

@@ -11,7 +11,7 @@ from itertools import zip_longest
 import numpy as np
 
 from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
-from privcirnet.he.mpc import floor_parties, lookup_parties
+from privcirnet.he.mpc import floor, lookup
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.mpc.messages import OfflineState as PartyKept
@@ -64,8 +64,8 @@ class TableOnline(FloorOnline):
 
     def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         index_kept, table_kept = self._parted(correlation, self.index.client_keeps)
-        index = floor_parties.client_online(self.floor, index_kept, table_kept.numbers[-1])
-        table = lookup_parties.client_online(self.lookup, table_kept, self.pad(correlation[SHARE]))
+        index = floor.client_online(self.floor, index_kept, table_kept.numbers[-1])
+        table = lookup.client_online(self.lookup, table_kept, self.pad(correlation[SHARE]))
         message = [*next(index), *next(table)]
         for side in (index, index, table):
             message = side.send((yield message))
@@ -78,9 +78,9 @@ class TableOnline(FloorOnline):
         first, m = self.operation.first, self.floor.m
         before, after = (first << self.floor.f, 0) if self.operation.clips else (0, first)
         share = (self.raised(shares[0]) + np.uint64(-before % t)) % np.uint64(t)
-        output = yield from floor_parties.server_online(self.floor, index_kept, share)
+        output = yield from floor.server_online(self.floor, index_kept, share)
         index = (output - np.uint64(after % m)) & np.uint64(m - 1)
-        output = yield from lookup_parties.server_online(self.lookup, table_kept, index)
+        output = yield from lookup.server_online(self.lookup, table_kept, index)
         return output[: self.values].reshape(self.shape)
 
 
@@ -131,8 +131,8 @@ class TableExchange(FloorExchange):
     def client(
         self, shares: ClientShares, engine: ClientEngine, transfers: OtSession | None
     ) -> PartyCoroutine[Residues]:
-        index = floor_parties.client_offline(self.floor, self.online.pad(shares[0]), given(transfers))
-        table = lookup_parties.client_ahead(self.lookup, self.online.padded, given(transfers))
+        index = floor.client_offline(self.floor, self.online.pad(shares[0]), given(transfers))
+        table = lookup.client_ahead(self.lookup, self.online.padded, given(transfers))
         received = yield [*next(index), *next(table)]
         received = yield [*index.send(received[:2]), *table.send(received[2:])]
         index_kept = end(index, [])
@@ -147,8 +147,8 @@ class TableExchange(FloorExchange):
         keys: EvaluationKeys,
         transfers: OtSession | None,
     ) -> PartyCoroutine[Residues]:
-        index = floor_parties.server_ahead(self.floor, self.online.padded, given(transfers))
-        table = lookup_parties.server_ahead(self.lookup, self.online.padded, given(transfers))
+        index = floor.server_ahead(self.floor, self.online.padded, given(transfers))
+        table = lookup.server_ahead(self.lookup, self.online.padded, given(transfers))
         received = yield [*next(index), *next(table)]
         received = yield [*index.send(received[:2]), *table.send(received[2:])]
         received = yield [*index.send(received[:2]), *table.send(received[2:])]

@@ -9,7 +9,7 @@ import numpy as np
 
 from privcirnet.he.program.operation import Node
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.ring.sampling import wipe
 
 
 def last_uses(nodes: Iterable[Node]) -> Mapping[str, Sequence[str]]:
