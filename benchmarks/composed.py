@@ -27,15 +27,13 @@ from phases import noise
 from untrained import program_of
 
 from privcirnet.artifact import read_checkpoint, read_profile, read_program
-from privcirnet.blocksize_search.composition import composed_shape
-from privcirnet.blocksize_search.latency import CostPrediction, figures_of_layer
+from privcirnet.blocksize_search.latency import CostPrediction, composed_shape, figures_of_layer
 from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET
 from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, ParameterSet, choose
 from privcirnet.he.bfv.sizes import ciphertext_bytes
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.chooser import SETS
-from privcirnet.he.planning.noise_budget import budget
+from privcirnet.he.planning.noise_budget import SETS, budget
 from privcirnet.he.planning.plan_program import planned_layer, scaled
 from privcirnet.he.planning.profile import LINKS, NetworkLink, Profile
 from privcirnet.he.protocol.parties.client import Client

@@ -37,8 +37,8 @@ from privcirnet.runs.search import SearchResult, search_in
 from privcirnet.train import stages
 from privcirnet.train.accuracy import accuracy
 from privcirnet.train.loop import fit
-from privcirnet.train.loss_rises import rank_correlation
 from privcirnet.train.recalibration import recalibrate_
+from privcirnet.train.sensitivities import rank_correlation
 
 EXACT = HEConfig(truncation="exact", nonlinear="exact")
 RANDOM = HEConfig(truncation="random", nonlinear="refused")

@@ -18,8 +18,8 @@ from privcirnet.nn.functional.circulant import admissible_block_sizes
 from privcirnet.nn.functional.sensitivity import damped
 from privcirnet.report import plots
 from privcirnet.train import sensitivities, stages
-from privcirnet.train.loss_rises import loss_rises, rank_correlation
 from privcirnet.train.network import weighted_layers
+from privcirnet.train.sensitivities import loss_rises, rank_correlation
 
 KINDS = {
     "Fisher": ("fisher", 1.0),

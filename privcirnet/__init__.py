@@ -35,12 +35,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from privcirnet.api.check import check
-    from privcirnet.api.compile import compile
+    from privcirnet.api.compile import compile, load
     from privcirnet.api.fit import fit
-    from privcirnet.api.load import load
     from privcirnet.api.network import network, save
-    from privcirnet.api.search import search
+    from privcirnet.api.search import check, search
     from privcirnet.blocksize_search.curvature import diagonal_fisher
     from privcirnet.blocksize_search.solve import solve
     from privcirnet.config import CompileConfig, FitConfig, SearchConfig
@@ -73,7 +71,7 @@ _HOME = {
     "Server": "he.protocol.parties.server",
     "Square": "nn.activations",
     "candidates": "passes.block_sizes",
-    "check": "api.check",
+    "check": "api.search",
     "circulant_": "passes.convert",
     "compile": "api.compile",
     "dense_state_dict": "passes.convert",
@@ -81,7 +79,7 @@ _HOME = {
     "fit": "api.fit",
     "fraction": "config.search",
     "fuse": "passes.fuse",
-    "load": "api.load",
+    "load": "api.compile",
     "network": "api.network",
     "polynomial_": "passes.surgery",
     "quantize": "passes.quantize",

@@ -11,7 +11,7 @@ from benchmarks.bench.results import counts
 from benchmarks.bench.roofline import layer_work
 from benchmarks.bench.runs import BenchRun, plan_layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning.cost import Objective
 from privcirnet.he.system import threads
 
 LAYERS = {

@@ -14,7 +14,7 @@ from benchmarks.bench.results import LayerResults, described, measured
 from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning.cost import Objective
 from privcirnet.he.planning.planner import LAYOUTS, plan_named
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.rlwe.parameters import TABLE

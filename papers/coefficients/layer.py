@@ -41,8 +41,7 @@ from privcirnet.he.bfv.noise import fresh_noise_bits
 from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.integer import dense_weight
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.cost import Cost, linear_cost, transfer_seconds
-from privcirnet.he.planning.goal import LayerChoice, Objective
+from privcirnet.he.planning.cost import Cost, LayerChoice, Objective, linear_cost, transfer_seconds
 from privcirnet.he.planning.planner import Encoding
 from privcirnet.he.planning.profile import NetworkLink, Profile
 from privcirnet.he.ring import modular

@@ -25,8 +25,7 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout, next_power_of_two
 from privcirnet.he.layers.spectral_pieces import Piece
-from privcirnet.he.planning.cost import linear_cost, plan_cost
-from privcirnet.he.planning.goal import LayerChoice, Objective
+from privcirnet.he.planning.cost import LayerChoice, Objective, linear_cost, plan_cost
 from privcirnet.he.planning.profile import COUNTED, LINKS
 
 

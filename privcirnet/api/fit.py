@@ -7,17 +7,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from privcirnet.api.progress import bars
-from privcirnet.api.settings import configured, verb
+from privcirnet.api.settings import bars, configured, verb
 from privcirnet.config import FitConfig, RecipeConfig
 from privcirnet.data.own import OwnImages, Pairs
 from privcirnet.errors import RuleError
 from privcirnet.nn.checks import check_finite, check_module, logits_of_one
 from privcirnet.nn.graph import evaluating
 from privcirnet.train import loop
+from privcirnet.train.checkpoint import rollback_on_failure
 from privcirnet.train.distillation import teaching
-from privcirnet.train.progress import EpochProgress, Step
-from privcirnet.train.restoring import rollback_on_failure
+from privcirnet.train.record import EpochProgress, Step
 
 
 @verb

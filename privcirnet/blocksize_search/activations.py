@@ -29,7 +29,7 @@ from privcirnet import distributed
 from privcirnet.artifact import REPLACEMENTS
 from privcirnet.blocksize_search.latency import CostPrediction, figures_of_nodes
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning.cost import Objective
 from privcirnet.he.planning.plan_program import Target
 from privcirnet.nn.activations import Square
 from privcirnet.nn.graph import evaluating

@@ -1,4 +1,38 @@
-"""Curvature of the loss."""
+"""Curvature of the loss: the diagonal Fisher information with its precision, and Kronecker factors for fitted weights.
+
+For a network trained to convergence the information stands in for the diagonal of the Hessian::
+
+    F = mean over the samples of (gradient of that sample's cross-entropy)^2
+
+This is the empirical Fisher information: the labels are those of the data. It must be the mean of the squared
+gradients. The code published with the paper squares the gradient of whole batches instead, which tends to zero at a
+minimum and is not the Fisher information. :func:`squared_batch_gradient` computes that for comparison. Under torchrun
+every process calls :func:`diagonal_fisher` with the same data and measures its share of each chunk
+(:mod:`privcirnet.distributed`); all get the same result. It costs one backward pass for each sample, vectorised over
+chunks, and memory for `chunk` gradients of the measured weights.
+
+Omega of a layer is linear in the information that weights the squared error. So the values of Omega of groups of
+samples average to the whole's, and their spread gives its standard error::
+
+    Omega_k = sum F_k (W - W')^2        Omega = mean of Omega_k        error = deviation of Omega_k / sqrt(groups)
+
+W' is the same for all groups, the projection by the information of all samples. The information of many groups is kept
+in at most :data:`MOST` sums. Beyond that, neighbours are added up, so memory does not grow with the samples.
+
+:class:`OutputCurvature` measures the rise of the loss by a change D of a layer's weight otherwise, as one half of::
+
+    Omega = sum over the outputs i of  g_i var(D_i x)
+
+g_i is the squared gradient of a sample's loss in output i, summed over the places of the output and averaged over the
+samples; x are the layer's inputs. It takes the curvature to be the product of the inputs' and of the gradients' second
+moments, the latter diagonal. D is the rest of the least-squares fit (:mod:`privcirnet.nn.functional.least_squares`), as
+the start of a network has it; a bias takes its mean. Against the diagonal information it knows how inputs correlate,
+which is what the fit uses. It costs a forward and a backward pass for each batch, (inputs)^2 (places) for the moments,
+and a fit for each block size.
+
+Source: PrivCirNet (NeurIPS 2024), Section 3.3, Equation 2. Martens and Grosse, "Optimizing Neural Networks with
+Kronecker-factored Approximate Curvature" (ICML 2015); places as in Grosse and Martens (ICML 2016), Section 3.
+"""
 
 import math
 import statistics
@@ -10,7 +44,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call, grad, vmap  # type: ignore[attr-defined]
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 

@@ -15,6 +15,10 @@ loss of precision. Only the excess over each layer's least sensitivity is minimi
 own optimum: the program is solved again, without the options that alone cost more than the last solution, until the
 scale and the solution agree within a factor of two.
 
+CBC, the solver that comes with PuLP, runs in a folder of its own: PuLP writes its files into the folder for temporary
+ones, whose name CBC reads from a line that it takes apart at spaces and percent signs, and leaves them there if the
+solver fails or is interrupted. :func:`sweep` solves for many budgets at once.
+
 Cost: tens of milliseconds for a hundred layers; the number of layers times block sizes is the number of binaries.
 
 Source: PrivCirNet (NeurIPS 2024), Section 3.3, Equation 3. Departure: options of a layer that are no better than

@@ -1,4 +1,9 @@
-"""Data sets."""
+"""Data sets in their authors' formats: scikit-learn's digits, MNIST's idx files, CIFAR's pickled batches.
+
+An idx file is 0, 0, a type (8: uint8), the number of dimensions, each of them as a big-endian 32-bit number, the data.
+torchvision reads those that are unpacked into MNIST/raw, and raises AssertionError where one is broken. A pickle can
+run any program, so nothing but the published files is opened: torchvision compares their MD5 sums.
+"""
 
 import gzip
 import io

@@ -1,7 +1,9 @@
-"""Any picture as a network's pixels, by the steps that made the images of its data set, each described in words.
+"""One image file, from anybody, as a network's pixels: decoded to 8 bits, then prepared as its data set's images were.
 
-Files of a data set and pictures are decoded, resized and cropped by the same functions (:mod:`data.picture`). A picture
-needs a little more: the data set may be grey, have fewer levels, or show light strokes on a dark ground.
+Data sets and the page decode with this alone. Pillow parses the file. The rest is done here: limits before anything is
+decoded, 16 bits and real numbers, transparency, and the way in which a camera was held. A picture that a user brings
+needs a little more, each step described in words: the data set may be grey, have fewer levels, or show light strokes
+on a dark ground.
 """
 
 import io

@@ -1,4 +1,7 @@
-"""The project's networks by name. timm, slow to import, learns of them only when a program uses its names too."""
+"""The project's networks by name, and what they share: activations by name, sizes after their strides.
+
+timm, slow to import, learns of the networks only when a program uses its names too.
+"""
 
 import functools
 from collections.abc import Callable

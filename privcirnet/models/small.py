@@ -1,4 +1,7 @@
-"""Small networks."""
+"""Small networks: one for 8 x 8 digits, and those of other systems' papers, tutorials and benchmarks.
+
+They run in seconds, and they are what encrypted inference is compared on.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +14,10 @@ from privcirnet.models.registry import downsampled, register
 
 
 class DigitsResNet(nn.Module):
-    """The network of this module.
+    """A small residual network for 8 x 8 images: five weighted layers, a stride, a residual, two squares.
+
+    x -> conv 3x3 -> BN -> square -> conv 3x3 stride 2 -> BN -> [conv 3x3 -> BN -> square -> conv 1x1 -> BN] + identity
+    -> average pool -> linear. Every operation is one that runs encrypted.
 
     Args:
         width: channels after the first convolution; twice as many after the stride.
@@ -55,7 +61,11 @@ digits_resnet = register("digits_resnet", DigitsResNet)
 
 
 class MnistMlp(nn.Module):
-    """Three linear layers, for 28 x 28 images.
+    """The network of HomomorphicEncryption.org's benchmark of encrypted inference, for 28 x 28 images.
+
+    784 pixels -> linear 128 -> square -> linear 64 -> square -> linear 10.
+
+    Source: github.com/fhe-benchmarking/ml-inference, harness/mnist. It has ReLU; squares take its place here.
 
     Args:
         activation: see `privcirnet.models.registry`.
@@ -97,7 +107,18 @@ class Sizes(NamedTuple):
 
 
 class OneConvolution(nn.Module):
-    """Convolution -> activation -> linear -> activation -> linear.
+    """Convolution -> activation -> linear -> activation -> linear, for grey images.
+
+    | network | image | convolution | values | linear |
+    |---|---|---|---|---|
+    | `lola_mnist` | 28 x 28 | 5x5 stride 2, padded by one | 5 maps of 13 x 13 | 100, 10 |
+    | `lola_digits` | 8 x 8 | 3x3 stride 2, padded by one | 5 maps of 4 x 4 | 40, 10 |
+    | `tutorial_mnist` | 28 x 28 | 7x7 stride 3 | 4 maps of 8 x 8 | 64, 10 |
+
+    Source: Brutzkus, Elisha, Gilad-Bachrach, Low Latency Privacy Preserving Inference (ICML 2019, arXiv 1812.10659),
+    whose convolution does not reach the last row and column; Falcon (Lou et al., NeurIPS 2020) makes its largest layer
+    circulant. `lola_digits` is the same for scikit-learn's digits. `tutorial_mnist` is the network of TenSEAL's
+    tutorial 4, "Encrypted Convolution on MNIST" (Benaissa et al., arXiv 2104.03152, measure it too).
 
     Args:
         activation: see `privcirnet.models.registry`.
@@ -127,7 +148,14 @@ tutorial_mnist = register("tutorial_mnist", OneConvolution, Sizes(4, 7, 3, 0, 8,
 
 
 class LolaCifar(nn.Module):
-    """Two convolutions and a linear layer, for 32 x 32 images.
+    """LoLa's network for CIFAR-10, which runs without interaction: two convolutions and a linear layer.
+
+    32 x 32 x 3: conv 8x8 stride 2, 83 maps of 14 x 14 (16268 values) -> square -> conv 6x6 stride 2, 163 maps of 5 x 5
+    (4075) -> square -> linear 10. Falcon makes its largest layer circulant.
+
+    Source: as of `OneConvolution`, and Falcon's Tables 6 and 9. The network is the one of the papers; LoLa's public
+    code has a second convolution of 10 x 10 with 112 maps instead. (Falcon's Table 9 prints f^2 = 25 for it; a kernel
+    of 5 x 5 would have the same 4075 outputs.) Images are padded by one on every side.
 
     Args:
         activation: see `privcirnet.models.registry`.
@@ -160,7 +188,13 @@ _POOLED = (2, 4)
 
 
 class MinionnCifar(nn.Sequential):
-    """Seven convolutions and a linear layer.
+    """MiniONN's network for CIFAR-10, on which ENSEI measures precisions: seven convolutions and a linear layer.
+
+    32 x 32: conv 3x3, conv 3x3, pool -> 16 x 16: conv 3x3, conv 3x3, pool -> 8 x 8: conv 3x3, conv 1x1, conv 1x1 to 16
+    maps -> linear 1024 to 10; 64 maps elsewhere, an activation after every convolution.
+
+    Source: Liu et al., Oblivious Neural Network Predictions via MiniONN Transformations (CCS 2017), Figure 13. ENSEI
+    (CVPR 2020), Table 1 and section 6.6: its High-Square has squares for the second and fifth ReLU.
 
     Args:
         image_size: side of the image, a multiple of 4.

@@ -22,8 +22,7 @@ from privcirnet.config import ExportConfig, HEConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.chooser import SETS, sets_for
-from privcirnet.he.planning.noise_budget import budget
+from privcirnet.he.planning.noise_budget import SETS, budget, sets_for
 from privcirnet.he.planning.plan_program import Target, scaled
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.he.planning.stacks import weight_bytes, with_stacks

@@ -15,12 +15,13 @@ from privcirnet.artifact import read_checkpoint, write_json, write_plan
 from privcirnet.blocksize_search.activations import KINDS, OPTIONS, activation_figures, activation_sizes
 from privcirnet.blocksize_search.assignment import Composable, Constraints, Solution, Table, uniform_latency
 from privcirnet.blocksize_search.candidates import UNIFORM, Candidate, best
-from privcirnet.blocksize_search.composition import composables, composed_figures
 from privcirnet.blocksize_search.constraints import constraints_for
 from privcirnet.blocksize_search.latency import (
     CostPrediction,
     FigureTable,
     amounts_of,
+    composables,
+    composed_figures,
     figure_table,
     figures_of,
     layer_shapes,
@@ -29,7 +30,7 @@ from privcirnet.blocksize_search.solve import Point, solve, sweep, uniform_point
 from privcirnet.config import SearchRunConfig, run_file
 from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning.cost import Objective
 from privcirnet.he.planning.profile import LINKS, UNITS, Profile, column_unit, in_words
 from privcirnet.nn.checks import image_of
 from privcirnet.passes.compose import Pair, pairs

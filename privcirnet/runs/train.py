@@ -34,7 +34,7 @@ from privcirnet.train.accuracy import accuracy
 from privcirnet.train.distillation import distill_labels, parts, teaching
 from privcirnet.train.loop import fit
 from privcirnet.train.network import BuiltNetwork, checkpoint_of
-from privcirnet.train.progress import EpochProgress, Step
+from privcirnet.train.record import EpochProgress, Step
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.quantize import with_quantizers
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.passes.surgery.polynomial import ACTIVATIONS, check_activation
-from privcirnet.train.architectures import made
-from privcirnet.train.pretrained import load_weights_, read_weights
+from privcirnet.train.architectures import load_weights_, made, read_weights
 
 CHOSEN = "activations"
 """Argument of any network: replacements of some of its activations, by module name, as in a plan."""
@@ -58,7 +57,7 @@ def create_from(
     """Create a network with given weights, which are loaded before activations are replaced.
 
     Args:
-        weights: path of a file, see :func:`~privcirnet.train.pretrained.read_weights`, empty for none; or the whole
+        weights: path of a file, see :func:`~privcirnet.train.architectures.read_weights`, empty for none; or the whole
             state of such a network before surgery.
 
     Returns:

@@ -30,7 +30,7 @@ from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.quantize import BITS, quantize
 from privcirnet.passes.surgery.left import name_unsupported
 from privcirnet.train.architectures import LOADING
-from privcirnet.train.imitation import FeatureDistillation
+from privcirnet.train.distillation import FeatureDistillation
 from privcirnet.train.network import (
     CHOSEN,
     BuiltNetwork,

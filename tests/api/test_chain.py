@@ -12,7 +12,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import privcirnet as pc
-from privcirnet.api import profiles
 from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Input
@@ -70,8 +69,8 @@ def test_a_budget_is_in_seconds(plan):
 
 def test_a_budget_out_of_reach_keeps_what_was_measured(monkeypatch):
     measured = []
-    monkeypatch.setattr(profiles, "_measured", {})
-    monkeypatch.setattr(profiles, "find_profile", lambda *_, **__: measured.append(1) or COUNTED)
+    monkeypatch.setattr("privcirnet.api.settings._measured", {})
+    monkeypatch.setattr("privcirnet.api.settings.find_profile", lambda *_, **__: measured.append(1) or COUNTED)
     dense, settings = convolutional(), {"samples": 16, "progress": False}
     with pytest.raises(pc.RuleError, match="latency budget must be at least the fastest assignment's"):
         pc.search(dense, (IMAGES, LABELS), budget=1e-9, **settings)

@@ -13,7 +13,7 @@ from privcirnet.blocksize_search.activations import (
     replacement_errors,
 )
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning.cost import Objective
 from privcirnet.he.planning.plan_program import Target, predicted_online, predicted_seconds
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.nn.activations import Square

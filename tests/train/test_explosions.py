@@ -6,7 +6,7 @@ from torch import nn
 
 from privcirnet.data.own import OwnImages
 from privcirnet.nn.activations import Square
-from privcirnet.train.explosions import evaluated
+from privcirnet.train.recalibration import evaluated
 from tests.nn.networks import assert_unchanged, snapshot
 
 LABELS = torch.arange(80) % 2

@@ -17,7 +17,7 @@ from privcirnet.nn.tokens import ToTokens
 from privcirnet.passes.convert import circulant_
 from privcirnet.train import stages
 from privcirnet.train.accuracy import predict
-from privcirnet.train.imitation import FeatureDistillation
+from privcirnet.train.distillation import FeatureDistillation
 from privcirnet.train.loop import fit
 from privcirnet.train.network import BuiltNetwork, checkpoint_of
 from privcirnet.train.recalibration import recalibrate_

@@ -1,6 +1,6 @@
 """A circuit while it is put together.
 
-Values are counted as in :mod:`bfv.network_circuit`; every method that computes returns the number of a new
+Values are counted as in :mod:`.network_circuit`; every method that computes returns the number of a new
 value.
 """
 
@@ -9,8 +9,7 @@ from functools import reduce
 
 import numpy as np
 
-from privcirnet.errors import RuleError
-from privcirnet.he.bfv.network_circuit import (
+from papers.falcon2020.circuits.network_circuit import (
     AddPlain,
     AddStep,
     CircuitStep,
@@ -21,6 +20,7 @@ from privcirnet.he.bfv.network_circuit import (
     SquareStep,
     Term,
 )
+from privcirnet.errors import RuleError
 from privcirnet.he.layers import bsgs
 from privcirnet.he.rlwe.parameters import conjugation_element, galois_element
 

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from papers.falcon2020.circuits.interface import KeyPlan, LeveledClient, LeveledServer
 from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 from privcirnet.he.bfv.engines import check_engine
-from privcirnet.he.bfv.evaluator import Ciphertext
-from privcirnet.he.bfv.sequential import SequentialClient, SequentialServer
+from privcirnet.he.bfv.interface import Ciphertext, SequentialClient, SequentialServer
 from privcirnet.he.ring.modular import Residues
 
 
@@ -74,6 +73,18 @@ class SeparateClient:
             client.close()
 
 
+class _OneModulus(SequentialServer):
+    """What a circuit asks of an engine besides: there is no chain of primes, and factors are encoded one by one."""
+
+    special = 0
+
+    def encode_factors(self, slots: Sequence[Residues], primes: int, *, extended: bool) -> list[Any]:
+        return [self.encode_factor(values) for values in slots]
+
+    def reduce(self, ciphertext: Ciphertext, primes: int) -> Ciphertext:
+        return ciphertext
+
+
 class SeparateServer:
     """The server's side for all plain moduli; see :class:`.interface.LeveledServer`.
 
@@ -83,7 +94,8 @@ class SeparateServer:
     """
 
     def __init__(self, server: type[SequentialServer], parameters: LeveledParameters, plan: KeyPlan) -> None:
-        self.evaluators, self._names = [server(each) for each in parameters.moduli], [name for name, _ in plan.keys]
+        evaluator = type("Evaluator", (_OneModulus, server), {})
+        self.evaluators, self._names = [evaluator(each) for each in parameters.moduli], [name for name, _ in plan.keys]
         self.rows = len(self.evaluators)
 
     def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[Any]:

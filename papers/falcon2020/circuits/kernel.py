@@ -38,7 +38,7 @@ from privcirnet.he.system.threads import each
 
 
 class KernelEvaluator:
-    """The server's side for one plain modulus; see :class:`bfv.evaluator.Evaluator`.
+    """The server's side for one plain modulus; see :class:`.evaluator.Evaluator`.
 
     Args:
         parameters: n, q, and all t.

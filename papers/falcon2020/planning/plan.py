@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from papers.falcon2020.circuits.network_circuit import NetworkCircuit
 from papers.falcon2020.planning.exact_network import ExactNetwork, check_image
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.layers.integer import windows
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.program.program import ImpossibleResultError

@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 
 from papers.falcon2020.circuits.builder import Builder, cut
+from papers.falcon2020.circuits.network_circuit import Plaintext
 from papers.falcon2020.planning.exact_network import ExactLayer
-from privcirnet.he.bfv.network_circuit import Plaintext
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues, cyclic_root, dft_matrix
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv import batching
+from privcirnet.he.bfv.interface import SequentialClient, SequentialServer
 from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.bfv.sequential import SequentialClient, SequentialServer
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.parameters import check_held

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.interface import ClientEngine, ServerEngine
+from privcirnet.he.bfv.interface import ClientEngine, SequentialClient, SequentialServer, ServerEngine
 from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.bfv.sequential import SequentialClient, SequentialServer
 from privcirnet.he.bfv.weight_cache import WeightCache
 
 ENGINES = ("kernel", "tenseal", "cleartext")

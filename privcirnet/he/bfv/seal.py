@@ -21,11 +21,11 @@ import tenseal.sealapi as seal
 import zstandard
 
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.interface import SequentialClient, SequentialServer
 from privcirnet.he.bfv.kernel_engine import ClientKeys
 from privcirnet.he.bfv.kernels import plaintexts, reply
 from privcirnet.he.bfv.noise import flood_bits
 from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.bfv.sequential import SequentialClient, SequentialServer
 from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, ReplyFormat, key_bytes, message_bytes
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.kernels import wire_bytes

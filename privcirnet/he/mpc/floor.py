@@ -31,9 +31,15 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he.mpc import messages as selection
 from privcirnet.he.mpc.comparison import ComparisonMerge, DigitComparison
 from privcirnet.he.mpc.messages import (
+    accept_number,
+    choose_bit,
+    chooser_part,
+    helper_keys,
+    helper_share,
+    offer_number,
+    residues,
     OfflineState,
     PartyCoroutine,
     bits,
@@ -319,10 +325,10 @@ def client_offline(floor: ExactFloor, share: Residues, transfers: OtSession) -> 
     rounded = (minus(u1 % np.uint64(m), wrapped, m) + bits(fresh[0])) % np.uint64(m)
     constant = share if floor.unrounded else rounded
     numbers = _client_numbers(floor, fresh[0], bit, constant)
-    keys = threads.each(lambda i: selection.helper_keys(downs[-1], i, m), range(floor.products))
-    offers = [selection.offer(x, distance, m) for x, (_, distance) in zip(numbers, keys, strict=True)]
-    last = [selection.residues(ups[-1].keys[0], m)] if floor.relu else []
-    last += [selection.accept(ups[-1], 1, numbers_of(clip, m), m)] if floor.clips else []
+    keys = threads.each(lambda i: helper_keys(downs[-1], i, m), range(floor.products))
+    offers = [offer_number(x, distance, m) for x, (_, distance) in zip(numbers, keys, strict=True)]
+    last = [residues(ups[-1].keys[0], m)] if floor.relu else []
+    last += [accept_number(ups[-1], 1, numbers_of(clip, m), m)] if floor.clips else []
     yield [joined([message for message, _ in tables] + [top]), packed(offers, floor.width)]
 
     stored = [table.reshape(-1, words) for _, table in tables] + [up.choices, fresh, *shares, top_shares, bit[None]]
@@ -367,8 +373,8 @@ def server_ahead(floor: ExactFloor, values: int, transfers: OtSession) -> PartyC
     downs = [down.some(slots) for slots in floor.down]
     top_flips = [floor.top.flips(downs[-2])] if floor.top else []
     signs, last = fresh_planes(floor.signs, words), up.some(floor.up[-1])
-    keys = [selection.helper_keys(last, i, m) for i in range(floor.signs)]
-    clip = [selection.offer(number, keys[1][1], m) for number in _beyond(floor, signs)]
+    keys = [helper_keys(last, i, m) for i in range(floor.signs)]
+    clip = [offer_number(number, keys[1][1], m) for number in _beyond(floor, signs)]
     outgoing = joined([message for message, _ in merged] + top_flips) + packed(clip, floor.width)
     received = yield [extension, outgoing]
 
@@ -376,7 +382,7 @@ def server_ahead(floor: ExactFloor, values: int, transfers: OtSession) -> PartyC
     tables = threads.each(lambda of: of[0].server_table(*of[1:]), zip(floor.digits, downs, parts, strict=False))
     top_shares = floor.top.choose_ahead(downs[-2], top) if floor.top else np.empty((0, words), dtype=np.uint64)
     offers = [numbers_of(part, m) for part in read(received[1], [floor.width] * floor.products, words)]
-    numbers = threads.each(lambda i: selection.accept(downs[-1], i, offers[i], m), range(floor.products))
+    numbers = threads.each(lambda i: accept_number(downs[-1], i, offers[i], m), range(floor.products))
     yield []
 
     shares = [share for _, share in merged]
@@ -409,7 +415,7 @@ def client_online(floor: ExactFloor, state: OfflineState, result: Residues) -> P
     constant = state.numbers[floor.products]
     numbers = _client_numbers(floor, fresh[0], bit[0], constant)
     triples = zip(numbers, state.numbers[: floor.products], flips, strict=True)
-    products = [selection.helped(x, first, flip, m) for x, first, flip in triples]
+    products = [helper_share(x, first, flip, m) for x, first, flip in triples]
     output = sum(products[: floor.summands], constant) % np.uint64(m)
     if not floor.top:
         yield [packed([minus(output, result, m)], floor.width)]
@@ -419,9 +425,9 @@ def client_online(floor: ExactFloor, state: OfflineState, result: Residues) -> P
     d = sum(products[floor.summands :], zeros(output)) % np.uint64(m)
     offered = numbers_of(read(received[1], [floor.width], words)[0], m)
     last, keys = choices[floor.up[-1].start :], state.numbers[floor.products + 1 :]
-    parts = [selection.taken(keys[0], last[0], offered, m), *keys[1:]]
+    parts = [chooser_part(keys[0], last[0], offered, m), *keys[1:]]
     triples = zip([within, *signs[1:]], last, parts, strict=True)
-    flips, selected = zip(*(selection.choose(bit, choice, part, m) for bit, choice, part in triples), strict=True)
+    flips, selected = zip(*(choose_bit(bit, choice, part, m) for bit, choice, part in triples), strict=True)
     output = (d + bits(within) * minus(output, (d + d) % np.uint64(m), m) + sum(selected)) % np.uint64(m)
     yield [packed([minus(output, result, m)], floor.width) + joined(flips)]
 
@@ -466,10 +472,10 @@ def server_online(floor: ExactFloor, state: OfflineState, share: Residues) -> Pa
     d = sum(products[floor.summands :], bits(sign) * beta) % np.uint64(m)
     rest = minus(sum(products[: floor.summands], beta) % np.uint64(m), (d + d) % np.uint64(m), m)
     *firsts, distance = state.numbers[floor.products :]
-    received = yield [top.tobytes() + flips, packed([selection.offer(rest, distance, m)], floor.width)]
+    received = yield [top.tobytes() + flips, packed([offer_number(rest, distance, m)], floor.width)]
     result, *flips = read(received[0], [floor.width, *[1] * floor.signs], words)
     terms = zip([rest, *_beyond(floor, signs)], firsts, flips, strict=True)
-    helped = [selection.helped(number, first, flip[0], m) for number, first, flip in terms]
+    helped = [helper_share(number, first, flip[0], m) for number, first, flip in terms]
     clipped = [bits(sign) * np.uint64(floor.most) for sign in signs[1:]]
     return (d + sum(helped + clipped) + numbers_of(result, m)) % np.uint64(m)
 
@@ -494,7 +500,7 @@ def _beyond(floor: ExactFloor, signs: Residues) -> list[Residues]:
 
 def _chosen(floor: ExactFloor, bit: list[Residues], choices: Residues, parts: Residues) -> tuple[bytes, list[Residues]]:
     """Return the server's message of its products, and its shares."""
-    pairs = [selection.choose(b, c, p, floor.m) for b, c, p in zip(bit, choices, parts, strict=False)]
+    pairs = [choose_bit(b, c, p, floor.m) for b, c, p in zip(bit, choices, parts, strict=False)]
     return joined([flip for flip, _ in pairs]), [share for _, share in pairs]
 
 

@@ -23,10 +23,12 @@ from functools import cached_property
 
 import numpy as np
 
-from privcirnet.he.mpc import messages as selection
 from privcirnet.he.mpc.comparison import DigitComparison, accept, offer
 from privcirnet.he.mpc.kernels.planes import entries_into, values_into
 from privcirnet.he.mpc.messages import (
+    accept_number,
+    helper_keys,
+    offer_number,
     OfflineState,
     PartyCoroutine,
     bits,
@@ -191,9 +193,9 @@ def client_ahead(lookup: Lookup, values: int, transfers: OtSession) -> PartyCoro
     digits = zip(lookup.digits, places, split(r_bits, [digit.bits for digit in lookup.digits]), strict=True)
     tables = [digit.client_table(offered, x) for digit, offered, x in digits]
     sums, index = _client_index(lookup, down, r_bits)
-    keys = threads.each(lambda j: selection.helper_keys(masked, j, t), range(lookup.entry_bits))
+    keys = threads.each(lambda j: helper_keys(masked, j, t), range(lookup.entry_bits))
     twice = [bits(mask) * np.uint64((2 << j) % t) for j, mask in enumerate(masks)]
-    offers = [selection.offer(number, distance, t) for number, (_, distance) in zip(twice, keys, strict=True)]
+    offers = [offer_number(number, distance, t) for number, (_, distance) in zip(twice, keys, strict=True)]
     x, y = (table[0] for _, table in tables)
     first = [*(message for message, _ in tables), *sums, x[:-1] ^ up.choices]
     received = yield [joined(first), packed(offers, lookup.width)]
@@ -242,7 +244,7 @@ def server_ahead(lookup: Lookup, values: int, transfers: OtSession) -> PartyCoro
     index = _server_index(lookup, down, parts[2:])
     mine = threads.each(lambda i: offer(up, i, y[:-1], flips[i]), range(low))
     offers = [numbers_of(part, t) for part in read(received[1], [lookup.width] * lookup.entry_bits, words)]
-    products = threads.each(lambda j: selection.accept(masked, j, offers[j], t), range(lookup.entry_bits))
+    products = threads.each(lambda j: accept_number(masked, j, offers[j], t), range(lookup.entry_bits))
     numbers = [
         minus(bits(mask) * np.uint64((1 << j) % t), product, t)
         for j, (mask, product) in enumerate(zip(masked.choices, products, strict=True))

@@ -23,10 +23,9 @@ from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, ParameterSet
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
-from privcirnet.he.planning import chooser
-from privcirnet.he.planning.chooser import ParameterChoice
+from privcirnet.he.planning import noise_budget
 from privcirnet.he.planning.cost import for_one_use, online_cost, operation_cost
-from privcirnet.he.planning.noise_budget import ParameterCandidate, requirements
+from privcirnet.he.planning.noise_budget import ParameterCandidate, ParameterChoice, requirements
 from privcirnet.he.planning.planner import SHORT, cheapest_layer
 from privcirnet.he.planning.profile import ONLINE, NetworkLink, Profile
 from privcirnet.he.program import bounds, manifest
@@ -239,7 +238,7 @@ class Draft:
         intervals: the bounds of its nodes, proved or measured.
         sizes: sizes of their values: the largest if proved, the mean if measured.
         kind: "proved" or "measured".
-        lengths: lengths of transforms, see :class:`planning.goal.Objective`.
+        lengths: lengths of transforms, see :class:`planning.cost.Objective`.
     """
 
     nodes: tuple[Node, ...]
@@ -291,10 +290,10 @@ def fit_draft(draft: Draft, target: Target) -> PlannedProgram:
     wants = requirements(draft.nodes, draft.intervals, draft.sizes, target.failure_bits)
     profile_set = target.profile.parameter_set
     sets = target.sets if target.auto else (profile_set, *target.sets)
-    sets = [s for s in sets if wants.exact or s == profile_set or s not in chooser.SHORT_SETS]
+    sets = [s for s in sets if wants.exact or s == profile_set or s not in noise_budget.SHORT_SETS]
     profile = replace(target.profile, plain_bits=min(wants.plain_bits, MAX_PLAIN_BITS))
     candidates = options(draft.nodes, profile, target.link, sets, draft.lengths)
-    choice = chooser.choose(wants, candidates, None if target.auto else profile_set)
+    choice = noise_budget.choose(wants, candidates, None if target.auto else profile_set)
     planned = replan(draft.nodes, _priced(profile, choice.set, target.link), target.link, draft.lengths)
     check_carried(planned, choice.parameters.plain_modulus)
     width = bounds.value_bits(draft.intervals[planned[-1].name])

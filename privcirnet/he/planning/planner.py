@@ -22,8 +22,7 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout
 from privcirnet.he.layers.spectral_pieces import MAX_PIECES, Piece
-from privcirnet.he.planning.cost import Cost, fixed_cost, plan_cost
-from privcirnet.he.planning.goal import LayerChoice, Objective
+from privcirnet.he.planning.cost import Cost, LayerChoice, Objective, fixed_cost, plan_cost
 from privcirnet.he.planning.profile import COUNTED, LINKS, NetworkLink, Profile
 from privcirnet.he.program import limits
 

@@ -57,7 +57,7 @@ def aespa_square(gamma: Tensor, var: Tensor, square_var: Tensor, eps: float) -> 
 def scaled_square(x: Tensor, scale: Tensor, shift: Tensor, axis: int) -> Tensor:
     """Return (scale x + shift)^2; differentiable, and keeps only x for the gradient.
 
-    Cost: one pass forward and two backward where :mod:`squares` can read x, else two and six.
+    Cost: one pass forward and two backward where :mod:`products` can read x, else two and six.
 
     Args:
         x: values, with C channels along ``axis``.
@@ -78,7 +78,7 @@ def scaled_square(x: Tensor, scale: Tensor, shift: Tensor, axis: int) -> Tensor:
 def batch_square(x: Tensor, weight: Tensor, of_means: OfMeans, axis: int) -> Tensor:
     """Return (scale x + shift)^2 with scale and shift that follow from the batch; differentiable, and keeps only x.
 
-    Cost: two passes forward and two backward where :mod:`squares` can read x, else those of :func:`power_means` and
+    Cost: two passes forward and two backward where :mod:`products` can read x, else those of :func:`power_means` and
     :func:`scaled_square`, and one that adds their gradients.
 
     Args:

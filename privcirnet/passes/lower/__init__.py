@@ -17,7 +17,7 @@ from functools import cache
 from torch import fx, nn
 
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.planning.chooser import ParameterChoice
+from privcirnet.he.planning.noise_budget import ParameterChoice
 from privcirnet.he.planning.plan_program import Draft, PlannedProgram, Target, draft, fit_draft
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Network, Program

@@ -12,7 +12,7 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout, slots_to_lanes
 from privcirnet.he.layers.spectral_pieces import Piece
-from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning.cost import Objective
 from privcirnet.he.planning.planner import cheapest_layer, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.ring import cyclic, modular

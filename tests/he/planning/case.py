@@ -6,8 +6,14 @@ from privcirnet.errors import RuleError
 from privcirnet.he.bfv.noise import check_noise, noise_bits
 from privcirnet.he.bfv.parameters import Parameters, ParameterSet
 from privcirnet.he.bfv.parameters import choose as choose_parameters
-from privcirnet.he.planning.chooser import SETS, ParameterChoice, choose
-from privcirnet.he.planning.noise_budget import ParameterCandidate, Requirements, requirements
+from privcirnet.he.planning.noise_budget import (
+    SETS,
+    ParameterCandidate,
+    ParameterChoice,
+    Requirements,
+    choose,
+    requirements,
+)
 from privcirnet.he.planning.plan_program import options
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import bounds

@@ -14,8 +14,7 @@ from privcirnet.he.layers import bsgs
 from privcirnet.he.layers.bsgs import BsgsPlan
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.planning import planner
-from privcirnet.he.planning.cost import Cost, plan_cost
-from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning.cost import Cost, Objective, plan_cost
 from privcirnet.he.planning.planner import Contents, CoverGrid, covers, lane_contents, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, NetworkLink, Profile
 

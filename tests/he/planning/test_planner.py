@@ -9,9 +9,8 @@ from privcirnet.he.layers import bsgs
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
-from privcirnet.he.planning import cost, goal, planner
-from privcirnet.he.planning.cost import linear_cost
-from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning import cost, planner
+from privcirnet.he.planning.cost import Objective, linear_cost
 from privcirnet.he.planning.planner import candidate_layers, cheapest_layer, counted_goal, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
 from privcirnet.he.program import limits
@@ -20,7 +19,7 @@ from tests.he.layer_examples import paper_layer
 FREE = LINKS["local"]
 
 
-def predicted(choice: goal.LayerChoice) -> cost.Cost:
+def predicted(choice: cost.LayerChoice) -> cost.Cost:
     """Predicted seconds of the chosen layer, priced as a whole."""
     return linear_cost(choice.layer, choice.goal.profile, choice.goal.link)
 
@@ -62,14 +61,14 @@ def test_the_cheapest_is_the_least_of_all(shape: LinearShape, b: int, profile: s
     """Of the planner's own candidates, priced again one by one, and of every plan of an untiled map."""
     goal = Objective(PROFILES[profile], FREE)
     choice = plan_layer(shape, b, goal)
-    prices = [seconds(layer, goal.profile) for _, layer in choice.candidates]
+    prices = [seconds(layer, cost.profile) for _, layer in choice.candidates]
     assert [found.total for found, _ in choice.candidates] == pytest.approx(prices, rel=1e-9)
     assert prices == pytest.approx(sorted(prices), rel=1e-9)
     assert choice.layer == choice.candidates[0][1]
     assert predicted(choice).total == prices[0]
-    exhaustive = min(seconds(layer, goal.profile) for layer in candidate_layers(shape, b, 256))
+    exhaustive = min(seconds(layer, cost.profile) for layer in candidate_layers(shape, b, 256))
     assert prices[0] <= exhaustive * (1 + 1e-9)
-    assert cheapest_layer(shape, b, goal.profile, FREE) == choice.layer
+    assert cheapest_layer(shape, b, cost.profile, FREE) == choice.layer
 
 
 def every_cover(shape: LinearShape, b: int, n: int) -> list[SpectralLayer]:

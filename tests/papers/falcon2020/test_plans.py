@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from papers.falcon2020.circuits.evaluator import encode, run
 from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
 from papers.falcon2020.planning.lola import lola_plan
 from papers.falcon2020.planning.packed import packed_plan
@@ -15,8 +16,6 @@ from papers.falcon2020.planning.plan import Plan
 from papers.layouts.falcon import falcon_plan
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.bfv import cleartext
-from privcirnet.he.bfv.evaluator import run
-from privcirnet.he.bfv.weights import encode
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring import modular
 from tests.he.insecure import insecure_parameters

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
+from papers.falcon2020.circuits.evaluator import encode, run
 from papers.layouts.falcon_quantized import QuantizedLayer, exact_circuit
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.bfv import cleartext
-from privcirnet.he.bfv.evaluator import run
-from privcirnet.he.bfv.weights import encode
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring import modular
 from tests.he.insecure import insecure_parameters

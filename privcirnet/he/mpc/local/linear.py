@@ -78,7 +78,7 @@ class WholeSums:
     """
 
     def __init__(self, shape: LinearShape, rows: Values, t: int) -> None:
-        from privcirnet.he.mpc.local.kernels.whole import Whole, Window
+        from privcirnet.he.mpc.kernels.whole import Whole, Window
 
         self._shape, self._depthwise = shape, shape.kind == "depthwise"
         self._window = Window(shape.kernel, shape.stride, shape.padding)
@@ -104,7 +104,7 @@ class WholeSums:
         return result
 
     def _channels(self, result: Residues, x: Residues, bias: Residues) -> None:
-        from privcirnet.he.mpc.local.kernels import whole
+        from privcirnet.he.mpc.kernels import whole
 
         def some(first: int, end: int) -> None:
             part = slice(first // size, end // size)
@@ -119,7 +119,7 @@ class WholeSums:
         passes.in_parts(some, x.size, size)
 
     def _positions(self, result: Residues, x: Residues, bias: Residues) -> None:
-        from privcirnet.he.mpc.local.kernels import whole
+        from privcirnet.he.mpc.kernels import whole
 
         maps, count = len(result), result[0].size
         flat, inputs, constants = (

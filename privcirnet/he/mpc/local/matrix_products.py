@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.mpc.local.kernels import convolution
-from privcirnet.he.mpc.local.kernels.convolution import CirculantSplit, Digits
+from privcirnet.he.mpc.kernels import convolution
+from privcirnet.he.mpc.kernels.convolution import CirculantSplit, Digits
 from privcirnet.he.mpc.local.products import EXACT_BITS, Split, split
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads

@@ -16,8 +16,8 @@ AT_ONCE = 1 << 14
 
 
 def compiled() -> ModuleType:
-    """Return the kernels of passes, :mod:`mpc.local.kernels.elementwise`, which take a quarter of a second to load."""
-    from privcirnet.he.mpc.local.kernels import elementwise
+    """Return the kernels of passes, :mod:`he.mpc.kernels.elementwise`, which take a quarter of a second to load."""
+    from privcirnet.he.mpc.kernels import elementwise
 
     return elementwise
 

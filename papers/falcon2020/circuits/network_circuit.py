@@ -1,8 +1,7 @@
 """A whole network on ciphertexts as data: a straight line of rotations, sums of plaintext products, and squares.
 
 Values are numbered: the client's ciphertexts first, then the result of each step. The circuit is the same for every
-plain modulus; its plaintexts are functions of it. Engines run it (:mod:`bfv.evaluator`), and its counts are
-read off it.
+plain modulus; its plaintexts are functions of it. Engines run it (:mod:`.evaluator`), and its counts are read off it.
 
 Slots are two rows of n / 2 columns. A rotation turns both rows left; a swap exchanges them.
 """
