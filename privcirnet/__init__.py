@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from privcirnet.he.protocol.parties.server import Server
     from privcirnet.nn.activations import Aespa2d, Square
     from privcirnet.nn.circulant import BlockCirculantConv2d, BlockCirculantLinear
-    from privcirnet.nn.functional.sensitivity import sensitivity
+    from privcirnet.nn.functional.circulant import sensitivity
     from privcirnet.passes.block_sizes import candidates
     from privcirnet.passes.convert import circulant_, dense_state_dict
     from privcirnet.passes.fuse import fuse

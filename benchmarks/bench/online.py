@@ -13,7 +13,7 @@ from benchmarks.bench.networks import Shapes, allowed_block_size, network_shapes
 from benchmarks.bench.runs import BenchRun
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.measure.calibrate import clear_calls, clear_seconds
-from privcirnet.he.mpc.local import packing, parallel, products
+from privcirnet.he.mpc.local import packing, parallel, products, squares
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.planning.cost import online_seconds
 from privcirnet.he.planning.profile import COUNTED, Profile
@@ -121,8 +121,8 @@ def _passes(t: int) -> dict[str, tuple[int, _Work]]:
     left, right = (sampling.uniform((groups * channels, count, 1), t) for _ in range(2))
     message = packing.pack(x, t)
     return {
-        "square, the client's answer": (VALUES, lambda: products.answer(x, y, z, t)),
-        "square, the server's end": (VALUES, lambda: products.finish(x, y, z, t)),
+        "square, the client's answer": (VALUES, lambda: squares.answer(x, y, z, t)),
+        "square, the server's end": (VALUES, lambda: squares.finish(x, y, z, t)),
         "difference": (VALUES, lambda: parallel.subtract(x, y, t)),
         "truncation, client": (VALUES, lambda: parallel.truncate_client(x, 12, t)),
         "packed": (VALUES, lambda: packing.pack(x, t)),

@@ -50,11 +50,9 @@ from torch.nn.functional import cross_entropy
 
 from privcirnet import distributed
 from privcirnet.errors import RuleError
-from privcirnet.nn.functional.circulant import admissible_block_sizes, expand, project
-from privcirnet.nn.functional.least_squares import Moments, fit_rows
-from privcirnet.nn.functional.sensitivity import squared_error
+from privcirnet.nn.functional.circulant import admissible_block_sizes, expand, project, squared_error
+from privcirnet.nn.functional.least_squares import Moments, channel_axis, fit_rows, read_by, some_of
 from privcirnet.nn.graph import evaluating, find_layer
-from privcirnet.nn.layer_inputs import channel_axis, read_by, some_of
 
 Batches = tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]]
 """Images (N, ...) and classes (N,), or probabilities (N, classes), as a pair or in batches."""

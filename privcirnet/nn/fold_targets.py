@@ -11,15 +11,13 @@ from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from privcirnet.nn.affine import Affine
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import module_of
-from privcirnet.nn.moves import Rearrange
-from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.moves import Rearrange, Take
+from privcirnet.nn.norm import Affine, TokenBatchNorm
 from privcirnet.nn.pooling import layers_behind
 from privcirnet.nn.summands import channel_readers
-from privcirnet.nn.tokens import Take
 
 VECTORS = "a BatchNorm1d must work on vectors (N, C), right behind or before linear layers"
 """Rule that a network breaks whose values may not be vectors, and its remedy."""

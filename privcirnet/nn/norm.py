@@ -19,9 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
-from privcirnet.nn.functional.block_norm import block_norm
-from privcirnet.nn.functional.fusion import block_mean, block_variance, check_channels
-from privcirnet.nn.functional.moments import Total
+from privcirnet.nn.functional.batch_norm import Total, block_mean, block_norm, block_variance, check_channels
 
 OPTIONS = ("eps", "momentum", "affine", "track_running_stats")
 """Arguments of a batch norm besides its channels, kept under the same names."""
@@ -194,3 +192,25 @@ def check_can_share(norm: nn.Module) -> None:
             got=type(norm).__name__,
             remedy="replace it before conversion, or leave the layer dense",
         )
+
+
+class Affine(nn.Module):
+    """Two numbers for all values: scale x + shift.
+
+    Args:
+        scale: factor; not 0.
+
+    >>> import torch
+    >>> Affine(0.5, 1.0)(torch.tensor([2.0, -2.0]))
+    tensor([2., 0.])
+    """
+
+    def __init__(self, scale: float, shift: float) -> None:
+        super().__init__()
+        self.scale, self.shift = scale, shift
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * x + self.shift
+
+    def extra_repr(self) -> str:
+        return f"{self.scale:g}, {self.shift:g}"

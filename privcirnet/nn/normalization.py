@@ -19,9 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.nn.activations import Square
-from privcirnet.nn.moves import Rearrange
+from privcirnet.nn.moves import HeadProduct, HeadTranspose, Rearrange, ScoreConstants, SliceChannels
 from privcirnet.nn.nonpolynomial import TableFunction
-from privcirnet.nn.tokens import HeadProduct, HeadTranspose, ScoreConstants, SliceChannels
 
 
 class Centered(nn.Module):

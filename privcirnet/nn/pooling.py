@@ -13,8 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import module_of
-from privcirnet.nn.moves import Rearrange
-from privcirnet.nn.tokens import SliceChannels, Take
+from privcirnet.nn.moves import Rearrange, SliceChannels, Take
 
 
 def pool_window(pool: nn.AvgPool2d, name: str) -> tuple[tuple[int, int], int]:

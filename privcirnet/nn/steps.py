@@ -18,15 +18,14 @@ from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Square
-from privcirnet.nn.concat import Concat
 from privcirnet.nn.functional.quantize import SMALLEST, binary_steps, log_step_for
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.modules import has_table, is_polynomial, row_of
+from privcirnet.nn.moves import Concat, HeadProduct
 from privcirnet.nn.nonpolynomial import TableFunction
 from privcirnet.nn.normalization import Centered
 from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quantizer_of
-from privcirnet.nn.tokens import HeadProduct
 
 MAX_LOG_STEP = 32
 """Limit for steps; only a residual whose branch is coarser than its stream exceeds it, without end."""

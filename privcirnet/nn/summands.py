@@ -12,10 +12,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.nn.activations import Aespa, Square
-from privcirnet.nn.affine import Affine
 from privcirnet.nn.graph import is_sum, module_of
-from privcirnet.nn.moves import Rearrange
-from privcirnet.nn.tokens import Take
+from privcirnet.nn.moves import Rearrange, Take
+from privcirnet.nn.norm import Affine
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.functional.fusion import scale_inputs
+from privcirnet.nn.functional.batch_norm import scale_inputs
 from privcirnet.nn.functional.quantize import log_step_for
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.moves import Rearrange

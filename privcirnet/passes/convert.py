@@ -8,7 +8,7 @@ and order of definition play no part.
 Cost: one projection for each converted layer; one symbolic trace for networks with batch norms.
 
 Source: PrivCirNet (NeurIPS 2024), Sections 3.3 and 3.4. Departure: the variance of a shared batch norm is that of
-`privcirnet.nn.functional.fusion.block_variance`.
+`privcirnet.nn.functional.batch_norm.block_variance`.
 """
 
 import copy

@@ -24,7 +24,7 @@ from torch.nn.utils import parametrize
 
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.functional.fusion import scale_inputs
+from privcirnet.nn.functional.batch_norm import scale_inputs
 from privcirnet.nn.graph import module_of
 from privcirnet.passes.ranges import by_channel, show_values
 

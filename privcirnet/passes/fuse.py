@@ -29,7 +29,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.errors import Errors, RuleError
 from privcirnet.nn.activations import Aespa, Square
-from privcirnet.nn.affine import Affine
 from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, some_of
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.checks import check_module, value_of_one
@@ -38,7 +37,7 @@ from privcirnet.nn.example import FUSED, IMAGE, example_for
 from privcirnet.nn.fold_targets import FLATTEN, VECTORS, place_of
 from privcirnet.nn.graph import UNTRACEABLE, module_of, trace
 from privcirnet.nn.materialize import with_plain_weights
-from privcirnet.nn.norm import TokenBatchNorm, as_batch_norm, is_frozen_norm
+from privcirnet.nn.norm import Affine, TokenBatchNorm, as_batch_norm, is_frozen_norm
 from privcirnet.nn.pooling import average_of, divisor_of, layers_behind, power_beside
 from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.nn.summands import Summands, channel_readers, readers, summands, uses

@@ -28,12 +28,11 @@ from privcirnet.nn.example import FUSED
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.materialize import give_own_class_, with_plain_weights
 from privcirnet.nn.modules import function_name, has_table
-from privcirnet.nn.moves import Rearrange
+from privcirnet.nn.moves import HeadProduct, Rearrange, ScoreConstants, SliceChannels, ToTokens
 from privcirnet.nn.nonpolynomial import TableFunction
 from privcirnet.nn.normalization import Centered, Rounded, SubtractMax, SumChannels
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, Quantizer, WeightQuantizer, check_unquantized
 from privcirnet.nn.steps import activation_quantizer, calibrate, called_modules, exp_reach, weighted_modules
-from privcirnet.nn.tokens import HeadProduct, ScoreConstants, SliceChannels, ToTokens
 from privcirnet.passes.bias_correction import correct_biases_
 from privcirnet.passes.channels import input_step_for, scale_channels_
 from privcirnet.passes.fuse import fuse_at, is_fused

@@ -13,7 +13,7 @@ from privcirnet.artifact import Bits, Checkpoint, InputSpec
 from privcirnet.errors import RuleError
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.nn.example import random_images
-from privcirnet.nn.functional.fusion import block_mean
+from privcirnet.nn.functional.batch_norm import block_mean
 from privcirnet.nn.norm import BlockBatchNorm2d
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse_at

@@ -21,7 +21,7 @@ from privcirnet.data.dataset import ImageData, some_images
 from privcirnet.errors import RuleError
 from privcirnet.nn.checks import logits_of_one
 from privcirnet.nn.circulant import reset_circulant_
-from privcirnet.nn.functional.sensitivity import damped
+from privcirnet.nn.functional.circulant import damped
 from privcirnet.nn.learned import learn_steps_
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_, dense_state_dict

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from privcirnet.nn.attention import SoftmaxAttention
-from privcirnet.nn.functional.attention import softmax_attention
+from privcirnet.nn.attention import SoftmaxAttention, softmax_attention
 from privcirnet.nn.nonpolynomial import TableFunction, table_ends
 from privcirnet.nn.normalization import DecomposedLayerNorm, SoftmaxPieces, SumChannels
 from tests.nn.networks import DOUBLE, randn

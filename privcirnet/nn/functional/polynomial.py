@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from privcirnet.nn.functional import squares
-from privcirnet.nn.functional.moments import power_means
+from privcirnet.nn.functional.batch_norm import power_means
 
 Pair: TypeAlias = tuple[Tensor, Tensor]
 OfMeans: TypeAlias = Callable[[Tensor, Tensor], Pair]

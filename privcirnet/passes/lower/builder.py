@@ -17,13 +17,11 @@ from privcirnet.he.layers.spectral_layer import unplanned, unplanned_factor
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.rearrangement import Rearrangement
-from privcirnet.nn import normalization, tokens
+from privcirnet.nn import moves, normalization
 from privcirnet.nn.activations import Square
-from privcirnet.nn.concat import Concat
-from privcirnet.nn.functional.grids import grid_of
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.modules import function_name
-from privcirnet.nn.moves import Rearrange
+from privcirnet.nn.moves import Concat, Rearrange, grid_of
 from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.steps import factors
@@ -84,7 +82,7 @@ class ProgramBuilder:
                 self._keep(node, self._pool(node, pool, inputs[0]))
             case _ if function := function_name(module):
                 self._keep(node, self._function(node, function, inputs))
-            case tokens.HeadProduct():
+            case moves.HeadProduct():
                 self._keep(node, self._product(node, module, [self._lowered[source] for source in factors(node)]))
             case Concat():
                 parts = self._alike([self._lowered[source] for source in node.args if isinstance(source, fx.Node)])
@@ -100,9 +98,9 @@ class ProgramBuilder:
         self._lowered[node] = lowered
         self._append(lowered)
         match module_of(self.graph, node):
-            case tokens.ToTokens():
+            case moves.ToTokens():
                 are_tokens = True
-            case tokens.Take():
+            case moves.Take():
                 are_tokens = False
             case Rearrange(after=after):
                 are_tokens = len(after) == 2
@@ -117,7 +115,7 @@ class ProgramBuilder:
 
     def _check_layout(self, node: fx.Node, module: nn.Module | None, source: Node) -> None:
         """Raise where torch would take the axes of tokens for those of a map, or the reverse."""
-        of_maps, of_tokens = (nn.Conv2d, nn.AvgPool2d, nn.Flatten), (tokens.Take,)
+        of_maps, of_tokens = (nn.Conv2d, nn.AvgPool2d, nn.Flatten), (moves.Take,)
         are_tokens = source.name in self._tokens
         linear_on_map = isinstance(module, nn.Linear) and not are_tokens and source.shape[1:] != (1, 1)
         if (isinstance(module, of_maps) and are_tokens) or (isinstance(module, of_tokens) and not are_tokens):
@@ -181,7 +179,7 @@ class ProgramBuilder:
                 operation = max_pool(module, source.shape)
             case _:
                 operation = _rearrangement_of(module)
-        if isinstance(module, tokens.ToTokens):
+        if isinstance(module, moves.ToTokens):
             self.weights[node.name] = constants(module.constants.T, source.log_step, str(node.target))
         shape = operation.shape_after([source.shape])
         return Node(node.name, operation, (source.name,), shape, log_step, str(node.target))
@@ -256,7 +254,7 @@ class ProgramBuilder:
         b, self.weights[node.name], log_step = self._numbers(module, source.log_step, name)
         return Node(node.name, op.Linear(unplanned(shape, b)), (source.name,), shape.output_shape, log_step, name)
 
-    def _product(self, node: fx.Node, module: tokens.HeadProduct, inputs: list[Node]) -> Node:
+    def _product(self, node: fx.Node, module: moves.HeadProduct, inputs: list[Node]) -> Node:
         left, right = (source.shape for source in inputs)
         shapes = LinearShape.product(left, right, module.heads), LinearShape.product(right, left, module.heads)
         operation = op.MatMul(*map(unplanned_factor, shapes))
@@ -271,13 +269,13 @@ def _rearrangement_of(module: nn.Module) -> Rearrangement:
     match module:
         case nn.Flatten():
             return op.Flatten()
-        case tokens.ToTokens():
+        case moves.ToTokens():
             return op.Tokens()
-        case tokens.Take():
+        case moves.Take():
             return op.Take(module.place)
-        case tokens.SliceChannels():
+        case moves.SliceChannels():
             return op.SliceChannels(module.first, module.count)
-        case tokens.HeadTranspose():
+        case moves.HeadTranspose():
             return op.Transpose(module.heads)
         case _:
             raise AssertionError(module)

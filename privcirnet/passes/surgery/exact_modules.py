@@ -6,9 +6,8 @@ from math import inf, log, prod
 import torch
 from torch import Tensor, fx, nn
 
-from privcirnet.nn.concat import Concat
 from privcirnet.nn.modules import FUNCTIONS, kind_of, named
-from privcirnet.nn.moves import Rearrange
+from privcirnet.nn.moves import Concat, Rearrange
 from privcirnet.passes.surgery.changes import ONE_MORE, Replacement
 from privcirnet.passes.surgery.edit import GraphEditor, path_of, shape_of, source_of
 from privcirnet.passes.surgery.layout import channels_last

@@ -7,12 +7,11 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from privcirnet.nn.affine import Affine
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.fold_targets import place_of
 from privcirnet.nn.modules import named
 from privcirnet.nn.moves import Rearrange
-from privcirnet.nn.norm import OPTIONS, BlockBatchNorm2d, TokenBatchNorm, as_batch_norm, is_frozen_norm
+from privcirnet.nn.norm import OPTIONS, Affine, BlockBatchNorm2d, TokenBatchNorm, as_batch_norm, is_frozen_norm
 from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, Replacement
 from privcirnet.passes.surgery.edit import GraphEditor, path_of, shape_of, source_of
 from privcirnet.passes.surgery.layout import channels_last

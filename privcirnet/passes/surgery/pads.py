@@ -17,9 +17,8 @@ from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 
 from privcirnet.nn.agreement import agree
-from privcirnet.nn.concat import Concat
 from privcirnet.nn.modules import kind_of, named
-from privcirnet.nn.moves import Rearrange
+from privcirnet.nn.moves import Concat, Rearrange
 from privcirnet.nn.zeros import Zeros, reach_of, with_zeros, zeros_around
 from privcirnet.passes.surgery.changes import Replacement
 from privcirnet.passes.surgery.edit import GraphEditor, path_of, shape_of

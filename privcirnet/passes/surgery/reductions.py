@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
-from privcirnet.nn.affine import Affine
 from privcirnet.nn.modules import kind_of, named
+from privcirnet.nn.norm import Affine
 from privcirnet.passes.surgery.edit import GraphEditor, shape_of, values_of
 
 _REDUCTIONS = frozenset({"mean", "sum", "amax", "max"})

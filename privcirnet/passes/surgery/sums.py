@@ -7,12 +7,10 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.nn.activations import Square
-from privcirnet.nn.affine import Affine
-from privcirnet.nn.concat import Concat
 from privcirnet.nn.fold_targets import layer_before
 from privcirnet.nn.modules import named
-from privcirnet.nn.moves import Rearrange
-from privcirnet.nn.tokens import HeadProduct, ToTokens
+from privcirnet.nn.moves import Concat, HeadProduct, Rearrange, ToTokens
+from privcirnet.nn.norm import Affine
 from privcirnet.passes.surgery import norms, pads
 from privcirnet.passes.surgery.changes import Replacement
 from privcirnet.passes.surgery.edit import GraphEditor, constant_of, path_of, shape_of, source_of, values_of

@@ -15,9 +15,8 @@ from privcirnet.nn.activations import Aespa1d, Aespa2d
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.circulant import BlockCirculantConv2d
 from privcirnet.nn.graph import trace
-from privcirnet.nn.moves import Rearrange
+from privcirnet.nn.moves import HeadProduct, Rearrange, ToTokens
 from privcirnet.nn.norm import TokenBatchNorm
-from privcirnet.nn.tokens import HeadProduct, ToTokens
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse, fuse_at
 from privcirnet.passes.lower.supported import check_operations

@@ -1,7 +1,7 @@
 """Products of two values mod t, group by group, once their encrypted part was done offline.
 
 y[h B + j, i] = sum over e of left[h k + e, i] right[h k + e, j], as :class:`program.operations.Product` says. With
-offline shares in place of the server's, each party's part is a product of its own, as in :mod:`mpc.local.products`.
+offline shares in place of the server's, each party's part is a product of its own, as in :mod:`mpc.local.squares`.
 
 Both factors are split into signed digits, three of 20 bits each for t of 60 bits. All products of two digits are
 one product of float64 matrices.
@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from privcirnet.errors import RuleError
 from privcirnet.he.mpc.local import parallel
-from privcirnet.he.mpc.local import parallel as passes
-from privcirnet.he.mpc.local.packing import WORD, Octets, Packed, pack_made
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.system import threads
 
@@ -186,86 +184,3 @@ def _powers(digits: Split) -> Residues:
     factors = [digits.power(power) for power in range(2 * digits.count - 1)]
     constant = -(sum(factors) << EXACT_BITS) % t
     return np.array([*((factor, (factor << 64) // t) for factor in factors), (constant, 0)], dtype=np.uint64)
-
-
-def answer_square(z: Residues, d: Residues, terms: Residues, t: int) -> Residues:
-    """Return the client's answer_square, 2 z d + terms.
-
-    Args:
-        z: the client's share, of any shape, as all others.
-        d: message of the server.
-        t: prime under 2^61.
-    """
-    return passes.elementwise(passes.compiled().square_answer, (z, d, terms), passes.modulus(t))
-
-
-def finish_square(z: Residues, e: Residues, terms: Residues, t: int) -> Residues:
-    """Return the server's share of the square, z^2 + e + terms.
-
-    Args:
-        z: the server's share, of any shape, as all others.
-        terms: terms of the server, v_s - a^2.
-        t: prime under 2^61.
-    """
-    return passes.elementwise(passes.compiled().square_finish, (z, e, terms), passes.modulus(t))
-
-
-def answer_square_packed(z: Residues, message: Octets, terms: Residues, t: int) -> Octets:
-    """Return :func:`answer_square`, packed, to packed values of the server: one pass, a few values at a time.
-
-    Args:
-        z: the client's share, (values,).
-        terms: terms of the client, (values,).
-        t: prime under 2^61.
-
-    Raises:
-        RuleError: the message is not that many residues.
-    """
-    packed, moduli, kernel = Packed(message, z.size, t), passes.modulus(t), passes.compiled().square_answer
-
-    def make(first: int, end: int) -> Residues:
-        d, e = np.empty((2, end - first), dtype=np.uint64)  # in one array there are no vector instructions
-        kernel(e, z[first:end], packed.read(first, d), terms[first:end], moduli)
-        return e
-
-    return pack_made(make, z.size, t)
-
-
-def finish_square_packed(z: Residues, message: Octets, terms: Residues, t: int) -> Residues:
-    """Return :func:`finish_square` of a packed answer_square, in one pass.
-
-    Args:
-        z: the server's share, (values,).
-        terms: terms of the server, (values,).
-        t: prime under 2^61.
-
-    Raises:
-        RuleError: the message is not that many residues.
-    """
-    packed, moduli, kernel = Packed(message, z.size, t), passes.modulus(t), passes.compiled().square_finish
-    square = np.empty(z.size, dtype=np.uint64)
-
-    def some(first: int, end: int) -> None:
-        e = packed.read(first, np.empty(end - first, dtype=np.uint64))
-        kernel(square[first:end], z[first:end], e, terms[first:end], moduli)
-
-    passes.in_parts(some, z.size, WORD)
-    return square
-
-
-def ask_square_packed(z: Residues, offline_shares: Residues, t: int) -> Octets:
-    """Return the server's message, d = z - a, packed, in one pass.
-
-    Args:
-        z: the server's share, (values,).
-        offline_shares: a, (values,).
-        t: prime under 2^61.
-    """
-    kernel = passes.compiled().subtract
-
-    def make(first: int, end: int) -> Residues:
-        d = np.empty(end - first, dtype=np.uint64)
-        kernel(d, z[first:end], offline_shares[first:end], np.uint64(t))
-        return d
-
-    return pack_made(make, z.size, t)

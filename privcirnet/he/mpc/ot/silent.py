@@ -77,7 +77,7 @@ class LpnParameters:
     @property
     def message_bytes(self) -> tuple[int, int, int]:
         """Bytes of the sender's, the receiver's and the sender's message of an iteration."""
-        return trees.message_bytes(self.trees, self.depth), 2 * _BLOCK, _DIGEST
+        return trees.correlated_bytes(self.trees, self.depth), 2 * _BLOCK, _DIGEST
 
 
 CODE = LpnParameters(trees=1 << 11, depth=11, seed=1 << 18)
@@ -186,7 +186,7 @@ class Sender(_Party):
     def offer(self) -> bytes:
         """Return the message to the receiver with which an iteration begins."""
         roots = np.frombuffer(os.urandom(_BLOCK * self._code.trees), dtype=np.uint64).reshape(-1, 2)
-        self._leaves, message = trees.make(roots, self._levels(), self.delta, self._session)
+        self._leaves, message = trees.make_correlated(roots, self._levels(), self.delta, self._session)
         return message
 
     def prove(self, message: Message) -> bytes:
@@ -236,7 +236,7 @@ class Receiver(_Party):
         """
         levels = self._levels()
         sides = levels[..., 0] & np.uint64(1)
-        self._leaves = trees.hold(levels, sides, message, self._session)
+        self._leaves = trees.hold_correlated(levels, sides, message, self._session)
         self._key = os.urandom(_BLOCK)
         self._expected = self._proof(self._function(self._leaves, self._key))
         weights, mask = np.empty(2, dtype=np.uint64), np.zeros((SECURITY, 2), dtype=np.uint64)

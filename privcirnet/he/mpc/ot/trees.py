@@ -12,7 +12,6 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.mpc.kernels import blocks
-from privcirnet.he.mpc.kernels import blocks as kernels
 from privcirnet.he.mpc.ot.ciphers import ROOM_WORDS, FixedKeyAes, GgmPrg
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
@@ -124,7 +123,7 @@ def make_correlated(roots: Residues, q: Residues, delta: Residues, session: byte
         sums[some, 0] = roots[some]
         for d in range(1, depth):
             sums[some, d] = growing.double(nowhere, nothing, nowhere)[:, 0]
-        kernels.closed(leaves[some], nowhere, nothing, nowhere, nothing)
+        blocks.closed(leaves[some], nowhere, nothing, nowhere, nothing)
 
     threads.each(grow, _groups(trees, depth))
     return leaves, (sums ^ q).tobytes()
@@ -157,7 +156,7 @@ def hold_correlated(t: Residues, sides: Residues, message: Message, session: byt
             at, hole = np.uint64(2) * hole + side, np.uint64(2) * hole + np.uint64(1) - side
             value = chosen(both, side) ^ corrected[some, d]
             total = both[:, 0] ^ both[:, 1] ^ value
-        kernels.closed(leaves[some], at, value, hole, total)
+        blocks.closed(leaves[some], at, value, hole, total)
 
     threads.each(grow, _groups(trees, depth))
     return leaves
@@ -191,8 +190,8 @@ class _Growing:
         """Go to the children of a level to which a value is added at one place; return their sums, left and right."""
         nodes = self.nodes
         mixed, sums = self._mixed[: nodes.size].reshape(nodes.shape), np.empty((len(nodes), 2, 2), np.uint64)
-        kernels.opened(mixed, nodes, at, value)
+        blocks.opened(mixed, nodes, at, value)
         images = self._permutation(mixed.reshape(-1, 2), self._images[: nodes.size + ROOM_WORDS])
         self.nodes = self._level(len(nodes), 2 * nodes.shape[1])
-        kernels.halves(self.nodes, sums, nodes, images.reshape(nodes.shape), hole)
+        blocks.halves(self.nodes, sums, nodes, images.reshape(nodes.shape), hole)
         return sums

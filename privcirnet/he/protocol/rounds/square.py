@@ -14,7 +14,7 @@ from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngi
 from privcirnet.he.bfv.noise import square_noise_bits
 from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers import subring
-from privcirnet.he.mpc.local import products
+from privcirnet.he.mpc.local import squares
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.shares import present
 from privcirnet.he.protocol.rounds.exchange import ClientShares, OneTrip, PreparedNode, RoundPlan, ServerShares
@@ -30,13 +30,13 @@ class SquareOnline(CrossedOnline):
 
     def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         (packed,) = yield []
-        yield [products.answer_packed(_flat(shares), packed, correlation["terms"], t)]
+        yield [squares.answer_packed(_flat(shares), packed, correlation["terms"], t)]
 
     def server(
         self, layer: ClearLinear | None, correlation: Kept, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
-        (answer,) = yield [products.ask_packed(_flat(shares), correlation["offline_shares"], t)]
-        return products.finish_packed(_flat(shares), answer, correlation["terms"], t).reshape(shares[0].shape)
+        (answer,) = yield [squares.ask_packed(_flat(shares), correlation["offline_shares"], t)]
+        return squares.finish_packed(_flat(shares), answer, correlation["terms"], t).reshape(shares[0].shape)
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ def _flat(shares: Sequence[Residues]) -> Residues:
 
 
 def _answer(shares: Sequence[Residues], differences: Sequence[Residues], terms: Residues, t: int) -> Residues:
-    return products.answer(shares[0], differences[0], terms.reshape(shares[0].shape), t)
+    return squares.answer(shares[0], differences[0], terms.reshape(shares[0].shape), t)
 
 
 def _finish(shares: Sequence[Residues], answer: Residues, terms: Residues, t: int) -> Residues:
     shape = shares[0].shape
-    return products.finish(shares[0], answer.reshape(shape), terms.reshape(shape), t)
+    return squares.finish(shares[0], answer.reshape(shape), terms.reshape(shape), t)

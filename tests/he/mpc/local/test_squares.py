@@ -7,7 +7,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.mpc.local import parallel as passes
-from privcirnet.he.mpc.local import products
+from privcirnet.he.mpc.local import squares
 from privcirnet.he.mpc.local.packing import pack
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
@@ -31,8 +31,8 @@ def test_both_formulae(t: int, count: int | str) -> None:
     edges = np.array([0, 1, t // 2, t // 2 + 1, t - 2, t - 1], dtype=np.uint64)
     given = [x.reshape(-1) for x in np.meshgrid(edges, edges, edges)] if count == "edges" else shares(count, 3, t)
     rows = [*zip(*(share.tolist() for share in given), strict=True)]
-    assert products.answer(*given, t).tolist() == [(2 * z * d + v) % t for z, d, v in rows]
-    assert products.finish(*given, t).tolist() == [(z * z + e + v) % t for z, e, v in rows]
+    assert squares.answer(*given, t).tolist() == [(2 * z * d + v) % t for z, d, v in rows]
+    assert squares.finish(*given, t).tolist() == [(z * z + e + v) % t for z, e, v in rows]
 
 
 def test_the_shares_add_up_to_the_square_on_several_threads() -> None:
@@ -43,8 +43,8 @@ def test_the_shares_add_up_to_the_square_on_several_threads() -> None:
     z_s, sum_ = modular.subtract(modular.residues(values, t), z_c, t), modular.add(z_c, a, t)
     v_s = modular.subtract(modular.multiply(sum_, sum_, t), v_c, t)
     with threads.using(3):
-        e = products.answer(z_c, modular.subtract(z_s, a, t), modular.subtract(v_c, w, t), t)
-        found = products.finish(z_s, e, modular.subtract(v_s, modular.multiply(a, a, t), t), t)
+        e = squares.answer(z_c, modular.subtract(z_s, a, t), modular.subtract(v_c, w, t), t)
+        found = squares.finish(z_s, e, modular.subtract(v_s, modular.multiply(a, a, t), t), t)
     assert found.shape == values.shape
     assert (modular.centered(modular.add(found, w, t), t) == values * values).all()
 
@@ -53,7 +53,7 @@ def test_shares_may_be_strided_and_are_not_changed() -> None:
     t = MODULI[2]
     given = [share.reshape(30, 40)[:, ::2] for share in shares(1200, 3, t)]
     before = [share.copy() for share in given]
-    assert (products.answer(*given, t) == products.answer(*before, t)).all()
+    assert (squares.answer(*given, t) == squares.answer(*before, t)).all()
     assert all((share == kept).all() for share, kept in zip(given, before, strict=True))
 
 
@@ -63,12 +63,12 @@ def test_shares_may_be_strided_and_are_not_changed() -> None:
 def test_packed_halves_are_those_of_whole_arrays(t: int, count: int, threads_: int) -> None:
     z, other, terms = shares(count, 3, t)
     message = pack(other, t)
-    expected = pack(products.answer(z, other, terms, t), t), products.finish(z, other, terms, t)
+    expected = pack(squares.answer(z, other, terms, t), t), squares.finish(z, other, terms, t)
     asked = pack(modular.subtract(z, other, t), t)
     with threads.using(threads_):
-        assert products.ask_packed(z, other, t) == asked
-        assert products.answer_packed(z, message, terms, t) == expected[0]
-        assert (products.finish_packed(z, message, terms, t) == expected[1]).all()
+        assert squares.ask_packed(z, other, t) == asked
+        assert squares.answer_packed(z, message, terms, t) == expected[0]
+        assert (squares.finish_packed(z, message, terms, t) == expected[1]).all()
 
 
 @pytest.mark.parametrize("t", MODULI[3:5])
@@ -80,9 +80,9 @@ def test_a_packed_value_that_is_no_residue_is_refused_by_either_party(t: int) ->
         for place in (0, passes.AT_ONCE + 7, count - 1):
             wrong = d.copy()
             wrong[place] = t
-            for half in (products.answer_packed, products.finish_packed):
+            for half in (squares.answer_packed, squares.finish_packed):
                 with pytest.raises(RuleError, match="packed values must be under their modulus"):
                     half(z, pack(wrong, t), terms, t)
-        for half in (products.answer_packed, products.finish_packed):
+        for half in (squares.answer_packed, squares.finish_packed):
             with pytest.raises(RuleError, match=f"{count} packed values of {t.bit_length()} bits must take"):
                 half(z, pack(d, t)[:-1], terms, t)
