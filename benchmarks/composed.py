@@ -33,7 +33,7 @@ from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, ParameterSet, choose
 from privcirnet.he.bfv.sizes import ciphertext_bytes
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.noise_budget import SETS, budget
+from privcirnet.he.planning.parameter_choice import SETS, budget
 from privcirnet.he.planning.plan_program import planned_layer, scaled
 from privcirnet.he.planning.profile import LINKS, NetworkLink, Profile
 from privcirnet.he.protocol.parties.client import Client

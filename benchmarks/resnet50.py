@@ -16,7 +16,7 @@ import torchvision
 import privcirnet as pc
 from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.system.process import peak_bytes
-from privcirnet.passes.block_sizes import uniform_sizes
+from privcirnet.passes.convert import uniform_sizes
 
 
 def main() -> None:

@@ -36,8 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from privcirnet.api.compile import compile, load
-    from privcirnet.api.fit import fit
-    from privcirnet.api.network import network, save
+    from privcirnet.api.network import fit, network, save
     from privcirnet.api.search import check, search
     from privcirnet.blocksize_search.curvature import diagonal_fisher
     from privcirnet.blocksize_search.solve import solve
@@ -50,8 +49,7 @@ if TYPE_CHECKING:
     from privcirnet.nn.activations import Aespa2d, Square
     from privcirnet.nn.circulant import BlockCirculantConv2d, BlockCirculantLinear
     from privcirnet.nn.functional.circulant import sensitivity
-    from privcirnet.passes.block_sizes import candidates
-    from privcirnet.passes.convert import circulant_, dense_state_dict
+    from privcirnet.passes.convert import candidates, circulant_, dense_state_dict
     from privcirnet.passes.fuse import fuse
     from privcirnet.passes.quantize import quantize
     from privcirnet.passes.surgery import polynomial_
@@ -76,7 +74,7 @@ _HOME = {
     "compile": "api.compile",
     "dense_state_dict": "passes.convert",
     "diagonal_fisher": "blocksize_search.fisher",
-    "fit": "api.fit",
+    "fit": "api.network",
     "fraction": "config.search",
     "fuse": "passes.fuse",
     "load": "api.compile",

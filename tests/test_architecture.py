@@ -20,7 +20,7 @@ MAX_LINES, MAX_SCRIPT_LINES, MAX_BODY_LINES = 600, 10, 60
 ONLY_USER = {
     "tenseal": {"he/bfv/seal.py"},
     "pulp": {"blocksize_search/solve.py"},
-    "zstandard": {"he/bfv/sealfile.py"},
+    "zstandard": {"he/bfv/seal.py"},
     "sklearn": {"data/formats.py"},
     "timm": {
         "models/registry.py",
@@ -45,7 +45,7 @@ ONLY_USER = {
     "cryptography": {
         "he/mpc/ot/ciphers.py",
         "he/program/signature.py",
-        "he/ring/stream.py",
+        "he/ring/sampling.py",
         "service/certificates.py",
     },
     "ray": {"service/prepared_workers.py"},

@@ -1,4 +1,4 @@
-"""Compilation of a network to a program that runs encrypted."""
+"""Compilation of a network to a program that runs encrypted, and loading of saved ones."""
 
 import copy
 import warnings
@@ -15,9 +15,9 @@ from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program.program import Program
 from privcirnet.nn.checks import check_images, check_module, check_weights
 from privcirnet.nn.materialize import with_plain_weights
+from privcirnet.passes.comparisons import check_reference
 from privcirnet.passes.origin import Difference, difference, warn_of_losses
 from privcirnet.passes.quantize import BITS, calibrated, check_calibrated, is_quantized
-from privcirnet.passes.reference import check_reference
 from privcirnet.runs.compiled import CompiledProgram, read_compiled
 from privcirnet.runs.export import exceeding, lower_on, pixels_of
 from privcirnet.runs.profiles import find_profile

@@ -1,4 +1,4 @@
-"""Block sizes for any network under a latency budget."""
+"""Block sizes for any network under a latency budget, and a dry run of all verbs before anything is trained."""
 
 from collections.abc import Mapping
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Settings of a verb: a typed config, and keywords of the same names."""
+"""Settings of a verb: a typed config, keywords of the same names, operation times given or measured once a process."""
 
 import functools
 import re

@@ -1,6 +1,6 @@
-"""Folders of programs: a manifest with the checksums of all files, and a signature.
+"""Folders of programs: a manifest with the checksums of all files, a signature, and weights as tensors.
 
-Reading checks format, version, checksums and names before anything in a file is used.
+Reading checks format, version, checksums and names before anything in a file is used. numpy only; no torch.
 """
 
 import hashlib

@@ -1,4 +1,9 @@
-"""The program folder."""
+"""Program folders: a manifest without any weight, the weights, a signature; exact ones may have spectra as plaintexts.
+
+Reading checks format, version, checksums, names, shapes and types before anything is used. Bounds of an exact program
+are proved from the integer weights and the server computes with the spectra, so these are computed again and compared.
+A CKKS program has real weights and the scales of their sums. numpy only; no torch.
+"""
 
 import re
 from collections.abc import Iterator, Mapping

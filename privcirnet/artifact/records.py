@@ -1,6 +1,14 @@
-"""Checkpoint, profile and run summary: one file each, and the code that all formats share.
+"""Checkpoint, profile, plan and run summary: one file each, and the code that all formats share.
 
 Reading checks format, version, names and types before anything is used. numpy only; no torch.
+
+A small checkpoint has floating-point tensors in float16, or kernels and matrices in 8 bits with a step for each row:
+row r of a weight is stored as integers v of [-127, 127] and a float32 step s_r = max |w_r| / 127, so that s_r v is off
+by s_r / 2 at most. The steps of a tensor stand beside it under its name with :data:`STEPS` behind it. Tensors of one
+dimension, such as biases and running statistics, stay as they are: they are few, and their ranges are wide.
+
+For a quantized network the integers and the steps are its quantizers', so that it computes the same, bit for bit, and
+no steps stand beside. Its weights before rounding are lost, which only further training would need.
 """
 
 import hashlib

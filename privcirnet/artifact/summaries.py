@@ -1,7 +1,8 @@
-"""The contents of each script's ``summary.json`` that others read; :mod:`.typed_json` reads and writes them.
+"""The contents of each script's ``summary.json`` that others read, and records as JSON and back.
 
 A field without a default is required; every other one may be absent: nothing is written of steps that a run does not
-have. Keys that no field names are ignored. JSON has no name for infinity or NaN: both read as null.
+have. Keys that no field names are ignored. A value that does not fit its field is named by its key. JSON has no name
+for infinity or NaN: both read as null.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.graph import evaluating
 from privcirnet.nn.modules import function_name, row_of
 from privcirnet.passes.fuse import fuse
-from privcirnet.passes.lower.usual import usual_draft
+from privcirnet.passes.lower import usual_draft
 
 OPTIONS = {"own": 0, **{kind: -1 - index for index, kind in enumerate(REPLACEMENTS)}}
 """Number of each option, where layers have block sizes."""

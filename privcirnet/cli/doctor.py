@@ -1,4 +1,8 @@
-"""What is installed, what works, what is missing. `privcirnet doctor`."""
+"""What is installed, what works, what is missing. `privcirnet doctor`.
+
+Versions come from the packages' metadata and cost no import. Three things are tried, because they are compiled for a
+kind of machine: torch, the kernels of Numba, and SEAL in TenSEAL.
+"""
 
 import argparse
 import os

@@ -1,4 +1,11 @@
-"""Run a whole chain: dense, searched, circulant, quantized, encrypted. `privcirnet ladder --help`."""
+"""Run a whole chain: dense, searched, circulant, quantized, encrypted. `privcirnet ladder --help`.
+
+Each stage is a process of its own. The ladder keeps no record. A stage is complete when its run directory has a summary
+that was made with the settings it has now, so a stage that was run by hand counts too. Before a stage starts, its
+summary and those of all stages behind it are removed, with the states of interrupted runs that would start from what is
+replaced. Whenever the ladder is killed, the next one therefore runs exactly what is missing, and training goes on from
+its last epoch.
+"""
 
 import functools
 import json

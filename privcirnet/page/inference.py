@@ -1,4 +1,4 @@
-"""Encrypted inference of one image at a time, told step by step: the client as the page uses it.
+"""Encrypted inference of one image at a time, told step by step, as events: the client as the page uses it.
 
 Whatever goes wrong with an image ends that image alone. The connection is closed then, and opened again for the next.
 While no image runs, a thread prepares inferences over the same connection

@@ -1,4 +1,14 @@
-"""The page's server, on loopback and nowhere else."""
+"""The page's server, on loopback and nowhere else, its few addresses, and access to them.
+
+Any website that is open in the same browser can send requests to loopback. Five things keep it out: a random token in
+the address, which no other page can read; the Host that a browser says it calls, which a foreign name that was pointed
+at loopback betrays; the Origin, which a browser adds to what another page sends; no permission to read across origins;
+and a policy that lets the page itself load and call nothing else.
+
+Connections have a deadline for requests: silent ones would keep the page's own browser out. uvicorn ends a connection
+that is idle after an answer. It waits for ever for one that has sent nothing yet, or half a request, and counts all of
+them.
+"""
 
 import asyncio
 import secrets

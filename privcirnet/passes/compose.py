@@ -34,8 +34,8 @@ from privcirnet.nn.circulant import BlockCirculant, block_size_of, make_circulan
 from privcirnet.nn.functional.quantize import log_step_for
 from privcirnet.nn.graph import is_plain_layer, is_sum, module_of
 from privcirnet.nn.moves import Concat, SliceChannels
-from privcirnet.nn.summands import readers, uses
-from privcirnet.nn.zeros import Zeros, zeros_around
+from privcirnet.nn.neighbours import readers, uses
+from privcirnet.nn.windows import Zeros, zeros_around
 from privcirnet.passes.folding import scale_input_
 
 _MOST = 8

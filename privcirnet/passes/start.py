@@ -32,11 +32,11 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.fold_targets import layer_before
 from privcirnet.nn.functional.circulant import expand, project
 from privcirnet.nn.functional.least_squares import Moments, channel_axis, fit_rows, reachable, read_by, some_of
 from privcirnet.nn.graph import evaluating, is_plain_layer, is_sum, module_of, trace
 from privcirnet.nn.modules import LIMITS
+from privcirnet.nn.neighbours import layer_before
 from privcirnet.nn.norm import TokenBatchNorm
 
 SAMPLES = 32768

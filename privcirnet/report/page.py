@@ -1,6 +1,7 @@
 """The report as one HTML file that needs nothing else: no script, no font, no picture from outside.
 
-Here the runs become the rows that ``page.html`` shows; the template lays them out and escapes every text.
+Here the runs become the rows that ``page.html`` shows; the template lays them out and escapes every text. Two parts
+have charts: the search's block sizes, and the levels and precision of a network on bootstrapped CKKS.
 """
 
 from __future__ import annotations

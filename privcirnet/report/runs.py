@@ -1,4 +1,7 @@
-"""The runs of one chain, read from disk and checked, and the two tables that every view of them shows."""
+"""The runs of one chain, read from disk and checked, the two tables that every view shows, and quantities in words.
+
+Every function of a quantity shows None as an en dash; a no-break space ties number and unit.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """A dry run of the whole chain before training: the verbs' changes and refusals, and an image's cost.
 
-Everything runs on copies. Costs come from :mod:`.forecast`.
+Everything runs on copies. Costs are predicted from shapes: plans depend on these, parameters on the values too. Those
+of an untrained network say nothing of the trained one, so all values have the usual size for 8 bits. ``compile``
+chooses the real parameters, from images.
 """
 
 import copy
@@ -21,13 +23,11 @@ from privcirnet.nn.checks import check_images, check_module, image_of, logits_of
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.materialize import with_plain_weights
 from privcirnet.nn.modules import is_polynomial
-from privcirnet.passes.block_sizes import uniform_sizes
-from privcirnet.passes.convert import circulant_
+from privcirnet.passes.convert import circulant_, uniform_sizes
 from privcirnet.passes.fuse import fuse, fuse_at
-from privcirnet.passes.lower.supported import check_operations
-from privcirnet.passes.lower.usual import usual_draft
+from privcirnet.passes.lower import check_operations, usual_draft
 from privcirnet.passes.surgery import polynomial_
-from privcirnet.passes.surgery.changes import TRAIN, Replacement
+from privcirnet.passes.surgery.edit import TRAIN, Replacement
 from privcirnet.passes.surgery.polynomial import check_activation
 from privcirnet.runs.compiled import needed_bytes, weight_bytes
 from privcirnet.runs.export import target_of, with_transfers

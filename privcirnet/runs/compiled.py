@@ -1,4 +1,7 @@
-"""A program with the scales of its integers: real images in, real logits out."""
+"""A program ready for inference: real images in, real logits out; its memory; and its mode, read from a folder.
+
+:func:`infer` asks a server elsewhere, whatever the mode of its program is.
+"""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence

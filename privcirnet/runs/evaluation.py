@@ -1,6 +1,8 @@
 """Encrypted inference of many images in any mode: everything is checked and measured.
 
-The modes differ in a :class:`Mode`; :mod:`.interactive` and :mod:`.ckks` have one each.
+The modes differ in a :class:`Mode`; :mod:`.interactive` and :mod:`.ckks` have one each. Seconds are those of a typical
+image: the median, without the first image, for which kernels are compiled or loaded. Over networks those of bytes and
+round trips come on top.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The export of a quantized network to an encrypted program, under the settings of the group he/.
+"""The export of a network to an encrypted program, in any mode, under the settings of the group he/.
 
 export.py and privcirnet.compile use it.
 """
@@ -22,7 +22,7 @@ from privcirnet.config import ExportConfig, HEConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.noise_budget import SETS, budget, sets_for
+from privcirnet.he.planning.parameter_choice import SETS, budget, sets_for
 from privcirnet.he.planning.plan_program import Target, scaled
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.he.planning.stacks import weight_bytes, with_stacks
@@ -37,8 +37,8 @@ from privcirnet.he.protocol.rounds.transfers import source_for
 from privcirnet.he.rlwe.parameters import SECURITY_BITS
 from privcirnet.nn.checks import image_of
 from privcirnet.nn.modules import is_polynomial
+from privcirnet.passes.comparisons import check_program, images_within
 from privcirnet.passes.lower import Drafts, Lowered, drafts, lower_real, refined
-from privcirnet.passes.lower.agreement import check_program, images_within
 from privcirnet.passes.quantize import input_quantizer, input_step
 from privcirnet.passes.ranges import Range, peaks, usual_ranges
 from privcirnet.runs.compiled import CompiledProgram

@@ -1,4 +1,9 @@
-"""Networks in rounds of two parties, with shares between layers: their audit, and the cost of layers."""
+"""Networks in rounds of two parties, with shares between layers: audit, cost of layers, parties kept for many calls.
+
+The audit adds both parties' shares and checks every step against the interpreter. Only a harness that runs both parties
+can do this. Every operation's result must equal the interpreter's exactly, on the values that went in. Only a
+truncation may differ by one unit: it must be the floor or the ceiling of the exact quotient.
+"""
 
 import os
 import weakref

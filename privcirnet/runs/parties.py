@@ -1,4 +1,12 @@
-"""Both parties of encrypted inference, or a client whose server is elsewhere, ready for images."""
+"""Both parties of encrypted inference, or a client whose server is elsewhere, ready for images.
+
+The server may be a process of its own. The harness talks to it as any client does, over gRPC on loopback. The server's
+shares, which only an audit of both parties may see, come through a pipe that the harness made and the server's process
+inherited. No message of the protocol asks for them, and serve.py has no such pipe.
+
+A warm-up image comes before the first one, for which kernels are compiled or loaded: later timings are then typical.
+CKKS has none: its keys are gigabytes.
+"""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The client's end of a service, used like a session in the client's own process."""
+"""The client's end of a service, used like a session in the client's own process, and its retries."""
 
 import hashlib
 import os

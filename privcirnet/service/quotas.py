@@ -2,6 +2,7 @@
 
 An image counts once: when its preparation begins, or when it comes if it needs none (CKKS). By then the count is where
 it outlives the server, so nobody gets anything of an image for nothing by giving it up, leaving, or ending the server.
+One server counts here, in a file or in memory; replicas count in :mod:`.shared.ledger`.
 """
 
 import math

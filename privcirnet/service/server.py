@@ -1,4 +1,10 @@
-"""The service itself: a server of gRPC in a loop of its own, health, a change of programs, and a graceful end."""
+"""The service itself: a server of gRPC in a loop of its own, its methods, health, and a graceful end.
+
+Everyone who reaches the port may ask for health, so nobody can hold up others there, nor the end: the servicer of
+grpcio-health-checking writes to each watcher under a lock that its shutdown waits for, so that one who takes nothing
+keeps the server from ending. The empty name and the service's say whether the server lives; :data:`ROOM` says whether a
+new session would find a place, so that whoever spreads clients over replicas leaves this one out for a while.
+"""
 
 import asyncio
 import time
@@ -17,8 +23,7 @@ from privcirnet.errors import RuleError
 from privcirnet.service import messages, refusals
 from privcirnet.service.access import PLAIN_SERVER, ServerAccess
 from privcirnet.service.address import check_free, is_loopback, show_address
-from privcirnet.service.connections import Connections
-from privcirnet.service.limits import HANDSHAKE_S, ServiceLimits, ServiceState
+from privcirnet.service.limits import HANDSHAKE_S, Connections, ServiceLimits, ServiceState
 from privcirnet.service.messages import KEY_ID_BYTES, SERVICE, KeysKept, ProgramList
 from privcirnet.service.programs import Catalogue
 from privcirnet.service.quotas import Quota

@@ -1,7 +1,8 @@
 """Sessions: each is one stream, from the client's first message to its end.
 
 It holds a place, the client's keys as the engine loaded them, its shares and one message; all of them go when it ends.
-Work prepared with the client stays, for its next session.
+Work prepared with the client stays, for its next session. The engine works on all cores, so requests are computed one
+at a time, in turn between clients.
 """
 
 import asyncio

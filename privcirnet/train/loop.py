@@ -20,7 +20,7 @@ from privcirnet.data.dataset import Examples
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.example import layout_of
-from privcirnet.nn.learned import fix_steps_, follow_learned_steps_
+from privcirnet.nn.steps import fix_steps_, follow_learned_steps_
 from privcirnet.train.accuracy import accuracy, training_loss
 from privcirnet.train.augmentation import Mixer, augmented_epoch
 from privcirnet.train.callbacks import Callback, OutlierPenalty, SlowConvolutions, is_faster

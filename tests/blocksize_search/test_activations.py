@@ -18,7 +18,7 @@ from privcirnet.he.planning.plan_program import Target, predicted_online, predic
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.nn.activations import Square
 from privcirnet.passes.fuse import fuse
-from privcirnet.passes.lower.usual import usual_draft
+from privcirnet.passes.lower import usual_draft
 
 IMAGES, LABELS = torch.randn(6, 2, 4, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(6) % 3
 

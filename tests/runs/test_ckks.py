@@ -11,10 +11,10 @@ from privcirnet.artifact.summaries import plain
 from privcirnet.config import HEConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
-from privcirnet.he.ckks import hoisting, program
+from privcirnet.he.ckks import hoisting
 from privcirnet.he.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.ckks.client import CkksClient
-from privcirnet.he.ckks.program import CkksProgram
+from privcirnet.he.ckks.program import CkksProgram, encoded_bytes, predicted
 from privcirnet.he.protocol.one_message import ckks
 from privcirnet.models import lola_digits, resnet20_cifar
 from privcirnet.runs.ckks import Ckks
@@ -152,8 +152,8 @@ def test_weights_that_are_not_kept_are_not_counted(program):
     known, _ = program
     kept, none = known.rehearsed(1.0), known.rehearsed(0)
     assert kept.circuit.weight_bytes > none.circuit.weight_bytes == 0
-    assert program.encoded_bytes(none.counting) == program.encoded_bytes(kept.counting) > kept.circuit.weight_bytes
-    expected = program.predicted(none.circuit, none.counting)
+    assert encoded_bytes(none.counting) == encoded_bytes(kept.counting) > kept.circuit.weight_bytes
+    expected = predicted(none.circuit, none.counting)
     assert expected.keys() >= {"stem", "layer3.0.downsample", "layer1.0.act2 bootstrapping"}
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
-from privcirnet.service import connections, messages, server, sessions
+from privcirnet.service import messages, server, sessions
 from privcirnet.service import limits as limits_module
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
@@ -21,7 +21,7 @@ IMAGE = random_image(network())
 @pytest.fixture
 def hasty(monkeypatch):
     """Short deadlines for everything that comes before a session."""
-    for module in (server, connections, sessions, limits_module):
+    for module in (server, sessions, limits_module):
         monkeypatch.setattr(module, "HANDSHAKE_S", 0.3)
 
 

@@ -1,7 +1,8 @@
 """The client on compiled kernels: a secret key, the keys that it gives away, requests and decryption.
 
 Secrets, errors and rounding are SEAL's, whose decryptor is an oracle. Randomness comes from the operating system: a
-seed of its own for each uniform polynomial, which is sent, and a stream of its own (:mod:`ring.sampling`) for each error.
+seed of its own for each uniform polynomial, which is sent, and a stream of its own for each error
+(:func:`ring.sampling.stream`).
 """
 
 import math

@@ -1,11 +1,16 @@
-"""The small interface between the protocol and the engines that compute on ciphertexts.
+"""The small interface between the protocol and its engines, and engines made of single operations on ciphertexts.
 
 There are two roles, because two parties hold different things: a :class:`ClientEngine` has the secret key, a
 :class:`ServerEngine` has none and sees only bytes that the client made. Slots are numpy ``uint64`` residues mod t of
 shape (n,), row 0 then row 1. Ciphertexts and encoded weights are opaque to the caller.
 
 The methods are whole steps of the protocol, on all ciphertexts of a layer: how they are split into operations, in which
-form and on how many cores is the engine's business. :mod:`bfv.interface` makes them out of single operations.
+form and on how many cores is the engine's business.
+
+:class:`SequentialServer` makes them out of operations on one ciphertext at a time. Its order of work for a layer's
+circuit: rotate in coefficient form, change to NTT form once for each rotated input, multiply and add in NTT form,
+change back once for each inner sum, rotate and add the inner sums in coefficient form. See docs/mathematics.md, "Engine
+order of work".
 """
 
 from abc import ABC, abstractmethod

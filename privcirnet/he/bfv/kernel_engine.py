@@ -6,7 +6,9 @@ switches give SEAL's words bit for bit. Rotations give SEAL's values with other 
 
 Order of work for a circuit: the digits of each rotated input (hoisting); all its rotations; products and sums of a
 block of outputs at a time, straight from the weights; giant steps added under all primes and divided once (double
-hoisting). See docs/mathematics.md, "Engine order of work".
+hoisting). A circuit is cut into pieces first, which only bounds how much is in memory at a time: segments share no
+rotated input (tiles, channel groups), and blocks are runs of outputs whose inner sums are computed together. See
+docs/mathematics.md, "Engine order of work".
 """
 
 from collections import Counter, defaultdict

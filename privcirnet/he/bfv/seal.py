@@ -1,11 +1,28 @@
-"""The encrypted engine: SEAL's evaluator through ``tenseal.sealapi``. The only file that imports tenseal.
+"""The encrypted engine: SEAL's evaluator through ``tenseal.sealapi``, and SEAL's files.
+
+This is the only file that imports tenseal.
 
 The library saves and loads through file names only, so messages pass through one file in a private directory (in memory
 where the system has /dev/shm). Only ciphertexts and evaluation keys are ever written there, never a secret key.
 
 Randomness: SEAL's generator for encryptions, seeded by the operating system for every one. The noise of a reply comes
 from the kernels.
+
+Files: SEAL's (4.x) are taken apart and put together, and turned into compact bytes (:mod:`rlwe.wire_bytes`). Nothing
+that comes from the other party is parsed by native code before its length and every residue were checked here. Seeds
+are SEAL's, 64 bytes, which SEAL alone expands: parties on SEAL and on the kernels do not read each other.
+
+A file is a 16-byte header ``<HBBBBHQ`` (0xA15E, header size, major, minor, compression 0 none / 2 zstd, 0, total size),
+then the payload. Ciphertext payload: parms id 4 x u64, is_ntt u8, size, n, primes (u64 each), scale f64, correction
+factor u64; then a nested file with a u64 word count and the residues (polynomial, prime, coefficient), and for a seeded
+ciphertext, which stores the first polynomial only, a nested file with the generator's type and its 64-byte seed. Galois
+keys: parms id, u64 n; for each of n places a u64 count of digits (0: no key), each a nested ciphertext. Place i holds
+the key of Galois element 2 i + 1.
 """
+
+# The library has no type stubs; what its objects may be is checked at run time, by the library and by the tests.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
 import shutil
 import struct
@@ -245,11 +262,6 @@ def _keys_payload(message: bytes, level: Level, digits: int, places: list[int], 
         files = [wrap(expand(body, level, ntt=True), level.version) for body in bodies]
         pieces[place] = _WORD.pack(digits) + b"".join(files)
     return struct.pack("<4Q", *level.parms_id) + _WORD.pack(count) + b"".join(pieces)
-
-
-# The library has no type stubs; what its objects may be is checked at run time, by the library and by the tests.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
 
 
 class _Context:

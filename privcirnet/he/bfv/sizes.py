@@ -1,8 +1,19 @@
-"""Bytes of ciphertexts and keys on the wire, from the parameters alone.
+"""Bytes of ciphertexts and keys on the wire, from the parameters alone; the format of replies.
 
 The format is that of :mod:`rlwe.wire_bytes`. A fresh ciphertext and a digit of a Galois key hold one polynomial and
-a seed, which stands for the other. A reply holds two polynomials, rounded to little more than the bits of t
-(:mod:`bfv.sizes`). SEAL's seeds are longer than the kernels'.
+a seed, which stands for the other. A reply holds two polynomials, rounded to little more than the bits of t.
+SEAL's seeds are longer than the kernels'.
+
+Rounding: after the modulus switch a coefficient x is a number mod q', the product of a few primes, most of whose bits
+hold noise. Messages hold round(x 2^k / q') mod 2^k, and the client takes round(q' y / 2^k) for x. That is a modulus
+switch to a power of two and back. :func:`reply_bits` says which k keeps every reply right; where 2^k >= q' nothing is
+lost. A reply tells no more than before, since the rounding is a function of it. :mod:`bfv.kernels.reply` does it.
+
+Format: for either polynomial the lower floor(k / 2) bits of all coefficients in ascending order, then the others, as
+one stream of bits that ends with a whole byte, little-endian.
+
+Source: modulus switching is Brakerski and Vaikuntanathan's (FOCS 2011). Cheetah (USENIX Security 2022, section 5) drops
+low bits of both polynomials, too.
 """
 
 from dataclasses import dataclass

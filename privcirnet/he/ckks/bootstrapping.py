@@ -12,14 +12,19 @@ angle doubled r times. That is even in u, a function of w = 2 u^2 - 1, and inter
 square. All of these are computed twice as large, 2 cos 2 a = (2 cos a)^2 - 2, so that no factor doubles the error of a
 square. Real and imaginary parts go separate ways in between.
 
-K, the bound on I: :mod:`ckks.parameters` with a sparse secret. With the uniform ternary one a coefficient of
-I is the sum of up to 1 + 2 n / 3 numbers that are uniform in [-1/2, 1/2), subgaussian with variance (1 + 2 n / 3) / 12,
+K, the bound on I: :mod:`ckks.parameters` with a sparse secret. With the uniform ternary one a coefficient of I is
+the sum of up to 1 + 2 n / 3 numbers that are uniform in [-1/2, 1/2), subgaussian with variance (1 + 2 n / 3) / 12,
 so that one of n is over K with probability 2 n exp(-K^2 / (2 variance)) at most.
 
 Error: sin x - x is x^3 / 6 of x = 2 pi S_0 m / q_0, so values are made small first, by StoC: |x| <= 1 / (2 gain), where
 the gain is that of the chain's upper levels (:mod:`ckks.parameters`), which the last doubling leaves. It takes
 no level. A ciphertext's own error grows: w is near -1 where x is near 0, and an error of 2 w there grows by 2 pi
 R^2 gain. It is the largest part of the result's error, at n = 1024 that of the interpolation is.
+
+Polynomials are evaluated in Chebyshev's basis, with few products and levels (after Paterson and Stockmeyer, 1973):
+C_(a + b) = C_a C_b - C_|a - b| for C_a = 2 T_a, without a factor that would double the product's error. A polynomial of
+degree under 2 g is q T_g + r with q and r of degree under g, by division in this basis; below a baby length it is a sum
+of constants times T_1, T_2, ... Degree d = 2^k - 1 costs about 2 sqrt(d) + k products of ciphertexts and k + 1 levels.
 """
 
 import math
@@ -32,11 +37,13 @@ import numpy as np
 from numpy.polynomial import chebyshev
 
 from privcirnet.errors import RuleError
-from privcirnet.he.ckks import linear_map, parameters
 from privcirnet.he.ckks.embedding import Reals
 from privcirnet.he.ckks.evaluator import CkksEvaluator, mapped
-from privcirnet.he.ckks.linear_map import LinearMap
-from privcirnet.he.ckks.parameters import CkksParameters
+from privcirnet.he.ckks.linear_map import LinearMap, from_cins, to_cins
+from privcirnet.he.ckks.parameters import CkksParameters, overflow_bound
+
+
+V = TypeVar("V")
 
 
 def interpolated(function: Callable[[Any], Any], degree: int) -> Reals:
@@ -114,8 +121,6 @@ class Polynomial:
         return self._known[index]
 
 
-V = TypeVar("V")
-
 _INTERPOLATION_BITS, _MARGIN = 38, 2.0**-8
 """Bits of the interpolation's error, 2^-38 with angles doubled; the most that x may be away from an integer."""
 ROOM = 1.0 + 2.0**-10
@@ -173,7 +178,7 @@ class Bootstrapping:
         """K."""
         n, weight = self.parameters.ring_degree, self.parameters.ephemeral_weight
         if weight:
-            return parameters.overflow_bound(n, weight, self.failure_bits)
+            return overflow_bound(n, weight, self.failure_bits)
         variance = (1 + 2 * n / 3) / 12
         return math.ceil(math.sqrt(2 * variance * math.log(2 * n * 2.0**self.failure_bits)))
 
@@ -226,7 +231,7 @@ class Bootstrapping:
     def forward(self) -> list[LinearMap]:
         """StoC."""
         slots = self.parameters.slots
-        maps = weighed(linear_map.to_cins(slots, slots, self.to_coefficients, self.shrink))
+        maps = weighed(to_cins(slots, slots, self.to_coefficients, self.shrink))
         return [*maps[:-1], replace(maps[-1], coefficients=self.shrink * ROOM)]
 
     @cached_property
@@ -234,7 +239,7 @@ class Bootstrapping:
         """CtoS: 2 x / R, and half of that for the sums that make real and imaginary parts."""
         slots, parameters = self.parameters.slots, self.parameters
         scale = parameters.scales[-1] / parameters.data_primes[0] / self.radius
-        return weighed(linear_map.from_cins(slots, slots, self.to_slots, scale))
+        return weighed(from_cins(slots, slots, self.to_slots, scale))
 
     def __call__(self, machine: CkksEvaluator[V], value: V) -> V:
         """Return a value with new levels.

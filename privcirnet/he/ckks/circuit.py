@@ -1,9 +1,13 @@
 """A network as a circuit, from an encrypted image to encrypted logits, without the client in between.
 
-Values are real, in slot encoding (:mod:`ckks.slotwise`). A convolution takes one level
-(:mod:`ckks.slotwise`), a square one; so a residual block takes four, and five levels are enough to bootstrap the
-end of each block only. A ciphertext of real values is bootstrapped with one EvalMod, two as the real and the imaginary
-part of one.
+Values are real, in slot encoding (:mod:`ckks.slotwise`). A convolution takes one level, a square one; so a residual
+block takes four, and five levels are enough to bootstrap the end of each block only. A ciphertext of real values is
+bootstrapped with one EvalMod, two as the real and the imaginary part of one.
+
+A sum can be bootstrapped if nothing behind it reads what is before it: at the end of a residual block, not within. From
+one such sum to the next a number of levels is needed: one for a square, a convolution or a square that is added, two
+for the phases before a stride. The first of the two may come before the bootstrapping, where a level is left. Each part
+begins at the lowest level that is enough, because all costs less there.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,12 @@
 """Machines that run a circuit, a function of a machine and values, so that the same lines run three times.
 
-* :class:`ckks.evaluator.Cleartext`: on bare slots, with counters: what the result should be;
+* :class:`Cleartext`: on bare slots, with counters: what the result should be, hiding nothing;
 * :class:`ckks.simulator.Simulator`: on levels, scales, bounds and errors: whether it can be, before anyone
   encrypts;
 * :class:`EncryptedEvaluator`: on ciphertexts.
 
-A circuit says ``machine.layer = "conv1"`` where a layer begins; the simulator names it in what it refuses.
+A circuit says ``machine.layer = "conv1"`` where a layer begins; the simulator names it in what it refuses, and
+:class:`Stopwatch` takes its seconds.
 """
 
 import math

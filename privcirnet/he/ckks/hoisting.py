@@ -1,9 +1,13 @@
 """Linear maps of ciphertexts with double hoisting: :mod:`ckks.linear_map` plans them.
 
 Memory: extended sums for every giant step, (L' + k) rows of 2 n words each, and rows of the baby steps, one prime at a
-time. Plaintexts whose slots repeat are kept transformed, n / 16 words for each row (:mod:`ckks.hoisting`):
-those of all factors of the transform but the widest. Others are kept as signed coefficients, 8 n bytes for each
-diagonal, and transformed row by row when they are needed.
+time. Plaintexts whose slots repeat are kept transformed, n / 16 words for each row: those of all factors of the
+transform but the widest. Others are kept as signed coefficients, 8 n bytes for each diagonal, and transformed row by
+row when they are needed.
+
+A plaintext whose slots have a period of n / 32 or less is a polynomial of X^16. Its transform has the same word in all
+16 places of a group (:mod:`ring.kernels.ntt`), which in the kernel's order are 64 words apart: a tile of 1024 words
+is 64 words, 16 times. So such a *short* plaintext is kept as n / 16 words, a sixteenth of the memory that others take.
 """
 
 from dataclasses import dataclass

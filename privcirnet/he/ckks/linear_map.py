@@ -1,4 +1,4 @@
-"""Linear maps of the slots, by their diagonals, in baby and giant steps.
+"""Linear maps of the slots, by their diagonals, in baby and giant steps, and those that change the encoding.
 
 Source: NeuJeans, section 2.6; :mod:`layers.bsgs` says how diagonals are cut.
 
@@ -6,6 +6,19 @@ Double hoisting (Bossuat et al., 2021, algorithm 6): the digits of x are made on
 P), and so do the sums over b and over g. Divided by P are only the halves that a giant step switches, and the result.
 
 Cost: a key's products for each b and each g that is not 0; B - 1 + G - 1 of them for B G diagonals in a row.
+
+Changes of encoding are factors of one transform (NeuJeans, sections 2.3 and 3.1). With the coefficients
+z_k = f_k + i f_(k + n/2) of a polynomial in bit-reversed order, its slots are
+
+    T z = S_(n/4) ... S_2 S_1 z,    S_k = diag(B_k, ..., B_k),    B_k = (I, W_k; I, -W_k),
+
+W_k = diag(omega_8k^(5^i)), i < k, omega_m = exp(2 pi i / m) (equation 2). The first log2 l factors act within slices of
+l slots. So
+
+    slot encoding --(S_(l/2) ... S_1)--> CinS of slices of 2 l values --(S_(n/4) ... S_l)--> coefficient encoding,
+
+and back by the inverses; with l = n / 2 CinS is the coefficient encoding. Neighbouring factors are multiplied together,
+which costs rotations and saves levels: r factors have at most 2^(r + 1) - 1 diagonals.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,14 @@
-"""The server: operations on ciphertexts with the client's keys.
+"""The server: operations on ciphertexts with the client's keys, and the noise that hides its reply.
 
-A rotation by g of (c0, c1) is g((c0, 0) + a / P), where a switches c1 from s to g^-1(s): digits belong to a ciphertext,
-not to a rotation, and are made once for all of its rotations (hoisting, Halevi and Shoup, 2018).
+Lengths and residues of keys and ciphertexts are checked before anything computes on them. A rotation by g of (c0, c1)
+is g((c0, 0) + a / P), where a switches c1 from s to g^-1(s): digits belong to a ciphertext, not to a rotation, and are
+made once for all of its rotations (hoisting, Halevi and Shoup, 2018). ModRaise reads a ciphertext of level 0 modulo the
+whole chain.
+
+A fresh encryption of zero under the client's public key hides the second polynomial of a reply, in which weights are
+linear, as in BFV (:mod:`ring.sampling`). Flooding hides less: the error of a circuit is a part of its values, 2^-20 of
+them or so, and noise of 2^40 times that would leave nothing of them. So there is as much as leaves :data:`ANSWER_BITS`.
+SECURITY.md says what that is worth.
 """
 
 import math
@@ -27,52 +34,6 @@ from privcirnet.he.rlwe.parameters import FROM_EPHEMERAL, RELINEARIZATION, TO_EP
 from privcirnet.he.rlwe.switch_keys import read_one
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.system.threads import each
-
-
-def raised(context: Context, low: Residues, keys: Keys) -> Residues:
-    """Return a ciphertext at the top level, whose polynomial is that of level 0 plus a multiple of q_0.
-
-    Args:
-        low: shape (2, 1, n).
-
-    Returns:
-        shape (2, L + 1, n).
-
-    Raises:
-        RuleError: the parameters have an ephemeral secret, and there are no keys to it and from it.
-    """
-    if not context.parameters.ephemeral_weight:
-        return _lifted(context, low)
-    check_keys(context, {FROM_EPHEMERAL}, context.parameters.levels, keys)
-    check_held({TO_EPHEMERAL}, keys)
-    lifted = _lifted(context, _switched(context.ephemeral, low, keys[TO_EPHEMERAL]))
-    return _switched(context.chain, lifted, keys[FROM_EPHEMERAL])
-
-
-def _lifted(context: Context, low: Residues) -> Residues:
-    """Lift polynomials mod q_0, as numbers in [-q_0/2, q_0/2), to all data primes, shape (polynomials, L + 1, n)."""
-    (count, _, n), primes = low.shape, context.parameters.data_primes
-    constants = conversion.base_conversion(primes[:1], primes)
-    lifted, low = np.empty((count, len(primes), n), dtype=np.uint64), low.copy()
-    scaled, multiples = np.empty_like(low), np.empty((count, n), dtype=np.int64)
-
-    def row(task: tuple[int, int]) -> None:
-        half, i = task
-        conversion.convert(lifted[half, i], scaled[half], multiples[half], constants, i)
-        ntt.forward(lifted[half, i : i + 1], context.ring.tables, i)
-
-    for half in range(count):
-        ntt.inverse(low[half], context.ring.tables, 0)
-        conversion.scale(scaled[half], multiples[half], low[half], constants)
-    each(row, [(half, i) for half in range(count) for i in range(len(primes))])
-    return lifted
-
-
-def _switched(chain: ModulusChain, residues: Residues, key: Residues) -> Residues:
-    """Switch a ciphertext to another secret."""
-    switched = chain.switched(chain.digits(residues[1]), key)
-    switched[0] = chain.added(switched[0], residues[0])
-    return switched
 
 
 Keys = Mapping[int, Residues]
@@ -338,6 +299,52 @@ def check_level(level: int) -> int:
     if level < 1:
         raise RuleError("a product must find a level above 0", got="level 0", remedy="use parameters with more levels")
     return level
+
+
+def raised(context: Context, low: Residues, keys: Keys) -> Residues:
+    """Return a ciphertext at the top level, whose polynomial is that of level 0 plus a multiple of q_0.
+
+    Args:
+        low: shape (2, 1, n).
+
+    Returns:
+        shape (2, L + 1, n).
+
+    Raises:
+        RuleError: the parameters have an ephemeral secret, and there are no keys to it and from it.
+    """
+    if not context.parameters.ephemeral_weight:
+        return _lifted(context, low)
+    check_keys(context, {FROM_EPHEMERAL}, context.parameters.levels, keys)
+    check_held({TO_EPHEMERAL}, keys)
+    lifted = _lifted(context, _switched(context.ephemeral, low, keys[TO_EPHEMERAL]))
+    return _switched(context.chain, lifted, keys[FROM_EPHEMERAL])
+
+
+def _lifted(context: Context, low: Residues) -> Residues:
+    """Lift polynomials mod q_0, as numbers in [-q_0/2, q_0/2), to all data primes, shape (polynomials, L + 1, n)."""
+    (count, _, n), primes = low.shape, context.parameters.data_primes
+    constants = conversion.base_conversion(primes[:1], primes)
+    lifted, low = np.empty((count, len(primes), n), dtype=np.uint64), low.copy()
+    scaled, multiples = np.empty_like(low), np.empty((count, n), dtype=np.int64)
+
+    def row(task: tuple[int, int]) -> None:
+        half, i = task
+        conversion.convert(lifted[half, i], scaled[half], multiples[half], constants, i)
+        ntt.forward(lifted[half, i : i + 1], context.ring.tables, i)
+
+    for half in range(count):
+        ntt.inverse(low[half], context.ring.tables, 0)
+        conversion.scale(scaled[half], multiples[half], low[half], constants)
+    each(row, [(half, i) for half in range(count) for i in range(len(primes))])
+    return lifted
+
+
+def _switched(chain: ModulusChain, residues: Residues, key: Residues) -> Residues:
+    """Switch a ciphertext to another secret."""
+    switched = chain.switched(chain.digits(residues[1]), key)
+    switched[0] = chain.added(switched[0], residues[0])
+    return switched
 
 
 ANSWER_BITS = 8

@@ -1,4 +1,8 @@
-"""Convolutions of real maps in slot encoding, at one level and without a change of encoding.
+"""Slot encoding of real maps, and convolutions at one level and without a change of encoding.
+
+Encoding: channel after channel, each map row by row. A ciphertext has n / 2 slots with one real number in each, so that
+one EvalMod refreshes it and a square needs no parts. Layers with fewer values are repeated until all slots are full:
+then rotations are cyclic in the layer's own values. Layers with more take several ciphertexts of whole channels.
 
 Maths: the channels c and c + C / 2 of a layer become one complex number, v = x + i rot(x) by half a period, or
 v = x + i y of two ciphertexts. Then for weights w and w' of the two

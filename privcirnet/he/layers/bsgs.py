@@ -5,9 +5,10 @@ counts"). With input block i in lane i mod G of ciphertext i // G, output lane l
 
     y[l] = sum over g of rot_(g B) ( sum over j of D'_(g,j) * rot_j(x) ) [l]
 
-where rot_k turns the lanes left by k and D'_(g,j) is the k-th diagonal of the weight, rotated right by g B. The cut is
-that of :mod:`layers.bsgs`, whose D diagonals are 0, ..., D - 1; copies and sums on shares are this
-module's, and a planner prices every baby length because both change what a giant step costs.
+where rot_k turns the lanes left by k and D'_(g,j) is the k-th diagonal of the weight, rotated right by g B. Rotations
+by j share the digits of x (hoisting). The cut into baby and giant steps (:func:`groups`, :func:`cheapest`) is that of
+any linear transform by its diagonals, in CKKS, too. Here the D diagonals are 0, ..., D - 1. Copies and sums on shares
+are a :class:`BsgsPlan`'s, and a planner prices every baby length because both change what a giant step costs.
 
 Beyond the papers, all of it decided by public shapes alone:
 

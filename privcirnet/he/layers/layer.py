@@ -1,10 +1,16 @@
-"""The interface of every encrypted linear layer.
+"""The interface of every encrypted linear layer, and several images as a tall one.
 
 A layer is public data: what both parties know of how one convolution or GEMM is computed under encryption. Its
 dataclass fields are its description, stored with a program and sent to clients. Everything else follows from them.
 
 A program's layers are :class:`layers.spectral_layer.SpectralLayer`. Exchanges, engines and costs ask for no more than
 the members of :class:`Layer`, so other encodings run beside it: papers/coefficients has those of polynomials.
+
+Stacks: images stand one below the other, with rows of zeros in between, as many as the padding and as the stride asks
+for. The same weights on this tall image give every image's result, and a few rows between them that nobody reads. So a
+lane holds the maps of several images, fewer channels share a ciphertext, and fewer rotations bring them together: of
+layers that fill an eighth of a ciphertext, eight images cost little more than one. That needs plaintexts of its own,
+and their number grows as rotations fall. Only offline work is shared like this: images themselves come one at a time.
 
 Letters: C input channels, K output channels, b block size, R kernel size, n ring degree, t plain modulus.
 """

@@ -1,8 +1,24 @@
-"""A spectral linear layer under encryption: the plans of its pieces, as one circuit for an engine.
+"""CirEncode: block-circulant GEMMs and convolutions under encryption (PrivCirNet, section 3.2, theorems 1 and 2).
 
-The arithmetic on residues is in :mod:`layers.spectral_layer`, the layout in :mod:`layers.spectral_layout`, the plan of a
-piece in :mod:`layers.bsgs`. Here they become one of the layers that :class:`layers.layer.Layer` describes. Pieces that
-are alike share their plaintexts.
+Maths: with W split into circulant blocks, block[i, j] = w[(i - j) mod b], and X a map, W X is a sum over input blocks
+of cyclic convolutions along the channel-in-block axis (circulant) and along the image axes (the kernel). A transform
+mod t along those axes turns each of them into slot-wise products, the weight's spectrum being constant along axes
+that are not transformed. b = 1 with a 1 x 1 kernel is Bolt's GEMM; b = 1 with a larger kernel is NeuJeans' convolution
+(its CinS encoding, in BFV) and ENSEI's convolution in the frequency domain; a depthwise convolution is one product.
+
+Cost: the client's transforms are in clear; what is left under encryption is, for each channel group and tile, a
+(K/b) x (phases C/b) matrix over lanes.
+
+Departure from the papers: transforms have exactly the length that is needed, not the next power of two
+(docs/mathematics.md, "Transform lengths").
+
+Movement of values: :class:`SlotIndices` says for every value of each array which one of the flat array before it
+it is, so that moving is one gather. Places are found by applying the layout's functions once, to the numbers of what
+they arrange. They are counted from 1, and 0 stands for a zero.
+
+:class:`SpectralLayer` puts the layout (:mod:`layers.spectral_layout`) and the plans of the pieces (:mod:`layers.bsgs`)
+together, as one circuit for an engine; pieces that are alike share their plaintexts. Until a layer is planned, an
+:class:`UnplannedLayer` stands in its node, with all that bounds on values depend on: no finished program has any.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

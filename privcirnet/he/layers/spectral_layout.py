@@ -3,7 +3,12 @@
 A layer maps x of shape (C, H, W) to y of shape (K, H', W'); a GEMM (d1, d2, d3) is the 1 x 1 convolution with C = d2,
 K = d3 and d1 positions. The circulant axis (length b) and every image axis on which the kernel reaches beyond its own
 position are transformed (NTT mod t), so that the layer becomes slot-wise products between channel blocks. Image axes
-are split into tiles, each a cyclic correlation of its own (:class:`layers.spectral_layout.CyclicTiles`).
+are split into tiles, each a cyclic correlation of its own (:class:`CyclicTiles`).
+
+Tiles: outputs [u0, u0 + h) of a tile read x_phase[u0 + m] for lowest tap <= m <= h - 1 + highest tap. Value m sits at
+place m mod N, so values left of the first output wrap around to the end. That is right if no value that is not zero
+shares its place with another one that is read. For a whole map one run of zeros serves both borders, and a "same"
+kernel of size R on H values needs N = H + (R - 1) / 2 places only (docs/mathematics.md, "Transform lengths").
 
 *Cell*: the b N1 N2 values of one channel block, one tile of the map and one channel group. Tiles and channel groups
 are independent of each other: they share no sum. (The positions of a GEMM are tiles of 1 x 1.)

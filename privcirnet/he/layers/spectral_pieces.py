@@ -3,6 +3,10 @@
 Channel groups and tiles share no sum, so any of them can be computed by themselves: a map that is larger than a
 ciphertext in tiles, 65 tokens as 64 and 1, 576 depthwise channels 36 at a time. Pieces cover the grid in order, chunk
 of groups by chunk of groups, and within it chunk of tiles by chunk of tiles.
+
+Limits: a description may come from somebody else, since a server tells its clients how its layers are computed. So
+sizes are looked at before anything that lists tiles, pieces or polynomials (:func:`spectral_excess`): arithmetic on the
+description, without a list that grows with a size in it. The limits are many times what the papers' networks need.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,8 @@
 
 An operation's cost is measured as it occurs in a layer: small circuits that differ in one operation are timed in
 turns, on several ciphertexts at once, so that an engine with threads has work for all of them. Repeating one operation
-alone would measure it with a warm cache and on one thread.
+alone would measure it with a warm cache and on one thread. Work in clear is timed as a few whole layers; its costs are
+those of the operations that explain their times best (:func:`clear_seconds`).
 """
 
 import statistics

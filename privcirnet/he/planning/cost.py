@@ -1,8 +1,15 @@
-"""Seconds that a layer takes, from its plan and a profile of measured operation times; search and planner use it.
+"""Seconds that an operation takes, from its plan and a profile of measured operation times, and the choice by them.
 
 A profile is a table of seconds per operation on one machine at one (n, q); a link adds bytes / bandwidth and round
 trips. The prediction is a plain sum over what the plan says will be done, so a wrong prediction means a wrong count or
 a wrong profile, never a hidden factor.
+
+*Online*, if everything encrypted was done before, the seconds of a linear layer are the server's alone. It is computed
+in clear (:mod:`mpc.local.matrix_products`): residues become digits, digits are multiplied with weights, and sums become
+residues again. A circulant block takes 1 + (b^2 - 1) / 3 products instead of b^2. Nothing is sent for it, and the
+client does nothing. Other operations are messages: what is done for them counts by their bytes.
+
+:class:`Objective` says what a plan is chosen by, and :func:`table` shows the candidates side by side.
 """
 
 from collections import Counter

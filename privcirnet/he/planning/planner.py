@@ -7,6 +7,19 @@ plan is found once for each number of lanes, and the pieces by recursion on what
 
 ``sums="encrypted"`` keeps to what the papers count: every sum under encryption. ``sums="shares"`` is the opposite: no
 rotation at all.
+
+Covers of the grid: as many pieces of one kind as fit, then the best for the rest. Layouts that agree in their
+:class:`CoverGrid` share their covers. The recursion adds plain tuples of seconds, in the order of the pieces, and
+pieces are listed only for a cover that is chosen: a grid may take thousands of them.
+
+The papers' encodings are the same code with something fixed; :func:`plan_named` plans a layer in any of them:
+
+| name | what is fixed | paper |
+|---|---|---|
+| cirencode | nothing: any block size, GEMM or convolution | PrivCirNet, section 3.2 |
+| bolt | b = 1, 1 x 1 kernel, BSGS over lanes of tokens | Bolt, PrivCirNet's baseline |
+| neujeans | b = 1, larger kernel: image axes transformed, BSGS over channels | NeuJeans, section 4 (CinS), in BFV |
+| ensei | b = 1, larger kernel, no rotation: all sums of lanes on shares | ENSEI, section 4.1 (FDSC) |
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,8 @@
-"""Profiles, which predictions rest on: seconds of a machine's operations at one (n, q), and the parties' network."""
+"""Profiles, which predictions rest on: seconds of a machine's operations at one (n, q), and the parties' network.
+
+A predicted latency has a unit: a machine's seconds, or under a counted profile the papers' units, HE-Rot + 0.135
+HE-Pmult, which are no time.
+"""
 
 import math
 from dataclasses import asdict, dataclass, field

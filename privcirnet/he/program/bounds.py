@@ -9,7 +9,10 @@ image in the declared range obeys these bounds; nothing is estimated from data.
 Squares in a row defeat this: each doubles the bits by which a bound exceeds what really occurs, so that beyond four or
 five of them no modulus carries it. Then :func:`measured` takes the ranges seen on images, with a margin. That is no
 proof: an image whose values go beyond is answered wrongly. Secrecy does not depend on it as long as masks are uniform.
-:mod:`program.bounds` has the meaning of bounds for truncation on shares.
+
+Truncation on shares fails by chance (docs/mathematics.md, "Truncation"). A value y is truncated on its two shares,
+whose masks are uniform, which hides y perfectly. The result is wrong only if the shares wrap around t, with probability
+at most (|y| + 1) / t. These add up over all truncated values of an image (:func:`wrap_probability`).
 """
 
 import math
@@ -23,8 +26,8 @@ import numpy.typing as npt
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.integer import Values, convolve, dense_weight, sum_pool
 from privcirnet.he.layers.layer import Layer
+from privcirnet.he.program.arithmetic import MatMul, Scale, Truncate
 from privcirnet.he.program.exact import exact_steps
-from privcirnet.he.program.local import MatMul, Scale, Truncate
 from privcirnet.he.program.operation import BoundedFunction, Domain, Interval, Node, Weights, spread
 from privcirnet.he.program.program import Network, Program
 

@@ -1,4 +1,7 @@
-"""Steps that are exact on shares, by two-party computation (:mod:`mpc.floor`); they cost messages, ahead and online."""
+"""Steps that are exact on shares, by two-party computation (:mod:`mpc.floor`); they cost messages, ahead and online.
+
+Maxima, their places and distances from them come to exact ReLUs with sums and moves.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +11,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from privcirnet.he.layers.integer import Values, round_shift
-from privcirnet.he.program.local import AssertRange, MulConstant, Truncate
+from privcirnet.he.program.arithmetic import AssertRange, MulConstant, Truncate
 from privcirnet.he.program.operation import C_co, CostModel, Domain, Interval, Node, Operation, Shape, V, Weights
 from privcirnet.he.program.rearrangement import AsStrided, Sampled, SliceChannels
 

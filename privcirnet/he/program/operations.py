@@ -1,4 +1,4 @@
-"""All operations of a program, one namespace; its last statement is their registration.
+"""All operations of a program, one namespace, their registration, and a program in words.
 
     from privcirnet.he.program import operations as op
 
@@ -11,8 +11,7 @@ made of those. All others are local: each party applies them to its share.
 from collections.abc import Sequence
 from math import prod
 
-from privcirnet.he.program.exact import ExactReLU, ExactStep, ExactTruncate, MaxPool, SubtractMax, Top1
-from privcirnet.he.program.local import (
+from privcirnet.he.program.arithmetic import (
     Add,
     AssertRange,
     Center,
@@ -28,6 +27,7 @@ from privcirnet.he.program.local import (
     SumPool,
     Truncate,
 )
+from privcirnet.he.program.exact import ExactReLU, ExactStep, ExactTruncate, MaxPool, SubtractMax, Top1
 from privcirnet.he.program.operation import Node, Operation, register
 from privcirnet.he.program.rearrangement import AsStrided, Flatten, Sampled, SliceChannels, Take, Tokens, Transpose
 from privcirnet.he.program.table import ExactTable

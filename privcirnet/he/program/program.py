@@ -21,7 +21,7 @@ from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.layer import Layer, Stack
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.program.local import Input, Linear, Square
+from privcirnet.he.program.arithmetic import Input, Linear, Square
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.rearrangement import SliceChannels
 

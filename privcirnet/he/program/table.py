@@ -1,4 +1,8 @@
-"""Functions of few bits, exact on shares: an exact truncation to an index, then a look-up (:mod:`mpc.lookup`)."""
+"""Functions of few bits, exact on shares: an exact truncation to an index, then a look-up (:mod:`mpc.lookup`).
+
+The functions that are no polynomials, by name, all fall to one lowest point and rise from there, or only fall: an
+interval's image follows from three points.
+"""
 
 import hashlib
 import math

@@ -1,8 +1,14 @@
-"""Exact arithmetic modulo a prime t < 2^61 on numpy ``uint64`` arrays.
+"""Exact arithmetic modulo a prime t < 2^61 on numpy ``uint64`` arrays, and roots of unity.
 
 Maths: Barrett reduction of the 128-bit product, and Shoup's multiplication where one factor is a constant whose
 quotient floor(w 2^64 / t) is known beforehand. numpy has no 128-bit integers, so the upper half of a product is put
 together from four 32-bit products.
+
+A transform of length N needs a root w of order N, which exists if and only if N divides t - 1. The cyclic transform of
+layers, y[k] = sum_j x[j] w^(j k), has any length (:func:`cyclic_root`, :mod:`ring.cyclic`). The negacyclic one of
+length n takes a polynomial modulo X^n + 1 to its values at the odd powers of psi, the smallest primitive 2n-th root
+(:func:`minimal_root`), because SEAL chooses that one. Its butterflies leave values in bit-reversed order, or take them
+in it (:func:`bit_reversed`).
 
 Cost: about 30 vector operations for :func:`multiply`, 12 for :func:`multiply_constant`.
 """

@@ -1,8 +1,9 @@
-"""Whole polynomials under a chain of primes: key switching with digits of several primes, and shorter moduli.
+"""Ciphertexts under a chain of primes: key switching with digits of several primes, and shorter moduli.
 
 Rows are those of :mod:`rlwe.kernels.gadget`: a polynomial has a row for each of its data primes, the first l of all, in
 the kernel's NTT order; an *extended* one has the rows of the special primes behind them. Rows are worked on by as many
-threads as :func:`system.threads.use` said.
+threads as :func:`system.threads.use` said. A :class:`Ciphertext`, of either scheme, is divided by the special primes'
+product P as late as can be.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,15 @@
-"""Parameters that BFV and CKKS share: a ring, data primes, special primes, digits; and the sizes that follow from them.
+"""Parameters that BFV and CKKS share: ring, primes, digits, sizes; their security; and the names of switch keys.
 
 Order of rows, in memory and on the wire: data primes first, of which the last are dropped first, then special primes.
+
+Security: the largest log2 q for 128 bits of classical security with ternary secrets, of the Security Guidelines for
+Implementing Homomorphic Encryption (Bossuat et al., 2024, eprint 2024/463). The special prime counts, because the keys
+are ciphertexts modulo all of q. SEAL itself checks the older table only, that of the homomorphic encryption standard
+(Albrecht et al., 2018), which the papers rest on. Their sets, of 218 bits at n = 8192, are for :mod:`measure` alone,
+which asks for it by name. No program has them.
+
+Names of keys: the key of an automorphism X -> X^g is named by its Galois element g, which is odd and under 2n; other
+keys have even names. A key for the first data primes alone, with fewer special primes, is named :data:`LOW` more.
 """
 
 from collections.abc import Collection, Sequence

@@ -5,6 +5,9 @@ switches, and the special primes, with a from a seed that is sent in its place. 
 
 An automorphism's key switches g(s) to s. On the wire its values stand in the kernel's order with g^-1 applied, as
 products need them.
+
+:func:`read` is the one reader of ciphertexts and key digits whose second polynomial is a seed: they are checked before
+anything uses them.
 """
 
 from collections.abc import Callable, Sequence

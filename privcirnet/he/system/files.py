@@ -1,4 +1,4 @@
-"""Files."""
+"""Files and folders: complete under their names or not at all, safe from a power cut, and their owner's alone."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Single use of random numbers in one process: a copy of the process (fork) must not use them too."""
+"""A process: the memory that it takes and may take, and random numbers that a copy of it (fork) must not use too."""
 
 import os
 import resource

@@ -7,13 +7,20 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.nn.activations import Square
-from privcirnet.nn.fold_targets import layer_before
 from privcirnet.nn.modules import named
 from privcirnet.nn.moves import Concat, HeadProduct, Rearrange, ToTokens
+from privcirnet.nn.neighbours import layer_before
 from privcirnet.nn.norm import Affine
 from privcirnet.passes.surgery import norms, pads
-from privcirnet.passes.surgery.changes import Replacement
-from privcirnet.passes.surgery.edit import GraphEditor, constant_of, path_of, shape_of, source_of, values_of
+from privcirnet.passes.surgery.edit import (
+    GraphEditor,
+    Replacement,
+    constant_of,
+    path_of,
+    shape_of,
+    source_of,
+    values_of,
+)
 from privcirnet.passes.surgery.layout import channels_last
 
 _LARGE = 2.0**40

@@ -1,4 +1,7 @@
-"""The ledger of all replicas: counts of images and places of sessions."""
+"""The ledger and the inventory of all replicas: counts of images, places of sessions, prepared work.
+
+Who takes prepared work out of Redis has it, once and for all.
+"""
 
 import hashlib
 import math

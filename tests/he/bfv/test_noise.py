@@ -28,7 +28,7 @@ from privcirnet.he.bfv.parameters import (
     choose,
 )
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.noise_budget import SETS, switched_bits
+from privcirnet.he.planning.parameter_choice import SETS, switched_bits
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.ring import sampling

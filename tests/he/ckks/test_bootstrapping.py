@@ -7,11 +7,12 @@ import pytest
 from numpy.polynomial import chebyshev as series
 
 from privcirnet.errors import RuleError
-from privcirnet.he.ckks import bootstrapping, parameters
+from privcirnet.he.ckks import bootstrapping
 from privcirnet.he.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.ckks.context import Context
 from privcirnet.he.ckks.evaluator import Cleartext
 from privcirnet.he.ckks.linear_map import LinearMap
+from privcirnet.he.ckks.parameters import check_weight, tail_bits
 from privcirnet.he.ckks.simulator import Simulator
 from privcirnet.he.rlwe.parameters import (
     FROM_EPHEMERAL,
@@ -53,7 +54,7 @@ def test_polynomials_are_right_and_take_the_levels_that_are_said(degree):
 def test_the_probability_of_a_large_multiple_is_exact(weight, multiples):
     sums = np.random.default_rng(weight).uniform(-0.5, 0.5, (200_000, weight + 1)).sum(axis=1)
     found = (np.abs(np.rint(sums)) > multiples).mean()
-    want = 2 ** -parameters.tail_bits(weight, multiples)
+    want = 2 ** -tail_bits(weight, multiples)
     assert abs(found - want) < 6 * math.sqrt(want / 200_000)
 
 
@@ -62,15 +63,15 @@ def test_the_multiples_keep_their_bound_as_often_as_is_said():
     assert parameters.log_q <= 1747
     refresh = Bootstrapping(parameters)
     assert (refresh.multiples, refresh.doublings, refresh.levels) == (12, 3, 12)
-    assert 2**-refresh.failure_bits >= 65536 * 2 ** -parameters.tail_bits(32, 12)
-    assert parameters.tail_bits(32, 11) < refresh.failure_bits + 16
-    assert math.isinf(parameters.tail_bits(32, 16))
+    assert 2**-refresh.failure_bits >= 65536 * 2 ** -tail_bits(32, 12)
+    assert tail_bits(32, 11) < refresh.failure_bits + 16
+    assert math.isinf(tail_bits(32, 16))
 
 
 def test_what_is_refused():
     for n, weight in ((65536, 31), (32768, 64)):
         with pytest.raises(RuleError, match=r"32 or more at n = 65536: got .* ephemeral_weight=0"):
-            parameters.check_weight(n, weight)
+            check_weight(n, weight)
     with pytest.raises(RuleError, match=r"CtoS and EvalMod: got 11; use upper_levels=12"):
         Bootstrapping(toy(), to_slots=3)
     simulator = Simulator(toy())

@@ -12,30 +12,30 @@ KEY = bytes(range(16))
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     out = np.empty(2, np.uint64)
-    blocks.product(out, a, b)
+    blocks.field_product(out, a, b)
     return out
 
 
-def ghash(blocks: np.ndarray) -> np.ndarray:
-    column = blocks.reshape(-1)
+def ghash(rows: np.ndarray) -> np.ndarray:
+    column = rows.reshape(-1)
     first, zero = linear_check(KEY, [column, np.zeros_like(column)])
     return first ^ zero
 
 
-def blocks(count: int) -> np.ndarray:
+def random_blocks(count: int) -> np.ndarray:
     return np.frombuffer(os.urandom(16 * count), np.uint64).reshape(count, 2)
 
 
 def test_products_are_those_of_ghash():
     h = check_point(KEY)
-    for a in blocks(20):
+    for a in random_blocks(20):
         assert (product(product(a, h), h) == ghash(a)).all()
-    for a, b in zip(blocks(20), blocks(20), strict=True):
+    for a, b in zip(random_blocks(20), random_blocks(20), strict=True):
         assert (product(a, b) == product(b, a)).all()
 
 
 def test_a_combination_is_a_polynomial_in_x():
-    rows, out = blocks(128), np.empty(2, np.uint64)
+    rows, out = random_blocks(128), np.empty(2, np.uint64)
     blocks.combination(out, rows)
     powers, one = [np.zeros(2, np.uint64) for _ in rows], np.uint64(1)
     for i, power in enumerate(powers):

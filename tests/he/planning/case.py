@@ -6,7 +6,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.bfv.noise import check_noise, noise_bits
 from privcirnet.he.bfv.parameters import Parameters, ParameterSet
 from privcirnet.he.bfv.parameters import choose as choose_parameters
-from privcirnet.he.planning.noise_budget import (
+from privcirnet.he.planning.parameter_choice import (
     SETS,
     ParameterCandidate,
     ParameterChoice,

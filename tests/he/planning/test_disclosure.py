@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.noise_budget import SETS
+from privcirnet.he.planning.parameter_choice import SETS
 from privcirnet.he.planning.plan_program import Target, classified, plan_program
 from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program import bounds, manifest

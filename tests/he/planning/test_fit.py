@@ -12,7 +12,7 @@ from privcirnet.he.bfv.sizes import message_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import unplanned_factor
 from privcirnet.he.planning.cost import for_one_use, operation_cost
-from privcirnet.he.planning.noise_budget import SETS, WIDE, sets_for
+from privcirnet.he.planning.parameter_choice import SETS, WIDE, sets_for
 from privcirnet.he.planning.plan_program import (
     Planned,
     Target,

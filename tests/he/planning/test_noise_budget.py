@@ -11,7 +11,7 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET, flood_bits, noise_bits, noise_budget, square_noise_bits
 from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.noise_budget import (
+from privcirnet.he.planning.parameter_choice import (
     SETS,
     WIDE,
     ParameterCandidate,

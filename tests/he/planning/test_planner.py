@@ -61,14 +61,14 @@ def test_the_cheapest_is_the_least_of_all(shape: LinearShape, b: int, profile: s
     """Of the planner's own candidates, priced again one by one, and of every plan of an untiled map."""
     goal = Objective(PROFILES[profile], FREE)
     choice = plan_layer(shape, b, goal)
-    prices = [seconds(layer, cost.profile) for _, layer in choice.candidates]
+    prices = [seconds(layer, goal.profile) for _, layer in choice.candidates]
     assert [found.total for found, _ in choice.candidates] == pytest.approx(prices, rel=1e-9)
     assert prices == pytest.approx(sorted(prices), rel=1e-9)
     assert choice.layer == choice.candidates[0][1]
     assert predicted(choice).total == prices[0]
-    exhaustive = min(seconds(layer, cost.profile) for layer in candidate_layers(shape, b, 256))
+    exhaustive = min(seconds(layer, goal.profile) for layer in candidate_layers(shape, b, 256))
     assert prices[0] <= exhaustive * (1 + 1e-9)
-    assert cheapest_layer(shape, b, cost.profile, FREE) == choice.layer
+    assert cheapest_layer(shape, b, goal.profile, FREE) == choice.layer
 
 
 def every_cover(shape: LinearShape, b: int, n: int) -> list[SpectralLayer]:

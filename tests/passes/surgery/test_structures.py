@@ -19,9 +19,9 @@ from privcirnet.nn.moves import HeadProduct, Rearrange, ToTokens
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse, fuse_at
-from privcirnet.passes.lower.supported import check_operations
+from privcirnet.passes.lower import check_operations
 from privcirnet.passes.surgery import polynomial_
-from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN
+from privcirnet.passes.surgery.edit import ONE_MORE, TRAIN
 from tests.nn.networks import Written, vit
 
 

@@ -1,4 +1,16 @@
-"""Rows."""
+"""Encryption of slots to a request, and decryption of a reply to slots, under the secret key.
+
+Encryption, SEAL's: c1 = a is uniform, sent as a seed, c0 = -(a s + e) + round(q m / t), with e the difference of two
+sums of 21 random bits. The rounding is that of :func:`bfv.kernels.plaintexts.add`.
+
+Decryption: with x = c0 + c1 s mod q, q = p_1 ... p_k, the plaintext is round(t x / q) mod t. By Chinese remainders
+
+    t x / q = sum over j of t y_j / p_j  (mod t),    y_j = x (q / p_j)^-1 mod p_j,
+
+so each prime gives a whole number, which is added mod t, and a fraction, of which 64 bits are added up. They are exact
+to 2^-58, and noise that decrypts is further than that from where the rounding turns. Memory that held x or its
+fractions is zeroed: with the reply it gives c1 s, and that gives s.
+"""
 
 from math import prod
 from typing import NamedTuple

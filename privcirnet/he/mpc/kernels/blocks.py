@@ -184,8 +184,8 @@ def _times(ah: Word, al: Word, bh: Word, bl: Word) -> tuple[Word, Word]:
 
 
 @jit
-def product(out: Residues, a: Residues, b: Residues) -> None:
-    """Write a b, (2,) each."""
+def field_product(out: Residues, a: Residues, b: Residues) -> None:
+    """Write a b in the field, (2,) each."""
     high, low = _times(_swapped(a[0]), _swapped(a[1]), _swapped(b[0]), _swapped(b[1]))
     out[0], out[1] = _swapped(high), _swapped(low)
 

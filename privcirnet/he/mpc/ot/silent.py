@@ -198,7 +198,7 @@ class Sender(_Party):
         check_length(message, self._code.message_bytes[1], "the check of silent transfers")
         leaves = self._grown()
         key, shift = bytes(message[:_BLOCK]), np.empty(2, dtype=np.uint64)
-        blocks.product(shift, np.frombuffer(bytes(message[_BLOCK:]), dtype=np.uint64), self.delta)
+        blocks.field_product(shift, np.frombuffer(bytes(message[_BLOCK:]), dtype=np.uint64), self.delta)
         proof = self._proof(self._function(leaves, key) ^ shift)
         self._encode(leaves, key)
         return proof

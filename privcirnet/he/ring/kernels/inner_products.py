@@ -6,9 +6,11 @@ Words of up to 61 bits are split in halves of s bits, x = x1 2^s + x0, so that p
 
 three plain sums without any reduction for up to 2^(62 - 2 s) terms (:func:`terms_at_once`), of which up to
 :data:`AT_ONCE` are made in registers and reduced there (:func:`joined`). Both factors come split already
-(:mod:`ring.kernels.inner_products`), as x1 2^32 + x0: vector units multiply the lower halves of words.
+(:func:`split`), as x1 2^32 + x0: vector units multiply the lower halves of words.
 
-Blocking: a chunk of all inputs stays in a cache while the weights of all sums stream by once.
+Blocking: each input's polynomials are cut into pieces of :data:`CHUNK` words, (chunks, inputs, 2, CHUNK), so that the
+same words of all inputs are neighbours; the chunks of prime 0 come first (:func:`place`). A chunk of all inputs stays
+in a cache while the weights of all sums stream by once.
 
 Cost: a word of weight is read from memory once, for 8 multiplications of 32-bit halves and 8 sums.
 """
@@ -286,8 +288,6 @@ def successive(start: int, count: int) -> Terms:
 CHUNK = 2048
 """Words of a chunk: 32 inputs' chunks fit a second-level cache of 1 MB; shorter ones cost a tenth more."""
 
-_HALF_WORD = np.uint64(32)
-
 
 @jit
 def split(polynomials: Residues, moduli: Moduli) -> None:
@@ -312,7 +312,7 @@ def split_words(words: Residues, half: Word) -> None:
     """
     mask = (np.uint64(1) << half) - np.uint64(1)
     for j in range(words.size):
-        words[j] = (words[j] >> half) << _HALF_WORD | (words[j] & mask)
+        words[j] = (words[j] >> half) << _HALF | (words[j] & mask)
 
 
 @jit

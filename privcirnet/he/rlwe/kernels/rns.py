@@ -1,4 +1,7 @@
-"""Rows."""
+"""Polynomials in residues: a modulus's tables, and operations on rows, one for each prime, and on whole ciphertexts.
+
+Rows of a polynomial are independent, so that threads share them out.
+"""
 
 from functools import lru_cache
 from typing import NamedTuple

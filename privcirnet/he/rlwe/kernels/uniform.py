@@ -1,5 +1,7 @@
 """The uniform polynomial that a seed stands for: a stream of words whose key it is, reduced under each prime.
 
+A ciphertext or a key digit is the bytes of its first polynomial and such a seed (:func:`receive`).
+
 Layout: word i n + j of the stream (:mod:`ring.sampling`) is for coefficient j under prime i of L. A word that is not
 under the largest multiple of its prime gives way to the next spare word that is; spare words are those from L n on.
 So residues are exactly uniform if the words are. Primes just under powers of two reject no word in a lifetime.

@@ -1,18 +1,89 @@
-"""Pools and means of a map become averages over windows side by side, or convolutions with constant weights."""
+"""Windows."""
 
+import copy
+from collections.abc import Iterator
+from math import gcd
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
+from privcirnet.errors import RuleError
 from privcirnet.nn.graph import module_of
-from privcirnet.nn.modules import named
+from privcirnet.nn.modules import kind_of, named
 from privcirnet.nn.moves import Rearrange
-from privcirnet.nn.pooling import average_of, divisor_of, pair
-from privcirnet.nn.zeros import Zeros, reach_of, with_zeros
-from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, TWO_MORE
-from privcirnet.passes.surgery.edit import GraphEditor, path_of, shape_of
-from privcirnet.passes.surgery.strides import make_square
+from privcirnet.nn.windows import Zeros, average_of, divisor_of, pair, reach_of, with_zeros, zeros_around
+from privcirnet.passes.shape_tracing import trace_at
+from privcirnet.passes.surgery.edit import ONE_MORE, TRAIN, TWO_MORE, GraphEditor, Replacement, path_of, shape_of
+
+
+def square(edit: GraphEditor, node: fx.Node) -> None:
+    """Make a convolution square as :func:`make_square` does, and report it."""
+    conv = edit.module(node)
+    assert isinstance(conv, nn.Conv2d)
+    if after := make_square(edit, node):
+        edit.changes.append(Replacement(path_of(node), f"Conv2d of stride {conv.stride}", after))
+
+
+def make_square(edit: GraphEditor, node: fx.Node) -> str:
+    """Give a convolution one stride, and zeros around its map with which it loses as many rows as columns.
+
+    Args:
+        node: a convolution that pads with zeros. It is left as it was if it is square already.
+
+    Returns:
+        Description of its new form; "" if it is as it was.
+    """
+    conv = edit.module(node)
+    assert isinstance(conv, nn.Conv2d)
+    zeros, reach = zeros_around(conv), reach_of(conv)
+    if zeros is None:
+        return ""
+    lost = reach[0] - zeros.top - zeros.bottom, reach[1] - zeros.left - zeros.right
+    rows, columns = shape_of(node)[2:]
+    strides = [length for length, size in zip(conv.stride, (rows, columns), strict=True) if size > 1] or [
+        conv.stride[0]
+    ]
+    stride = gcd(*strides)  # one result along an axis comes with any stride
+    if lost[0] == lost[1] and len(set(conv.stride)) == 1:
+        return ""
+    if edit.calls(node.target) > 1:
+        edit.cannot(node, "give each use of a convolution that is not square its own module")
+        return ""
+    ahead = (
+        _ahead(zeros.top, zeros.bottom, lost[0] - min(lost), stride),
+        _ahead(zeros.left, zeros.right, lost[1] - min(lost), stride),
+    )
+    behind = [length - min(lost) - first for length, first in zip(lost, ahead, strict=True)]
+    wider = with_zeros(conv, zeros.plus(Zeros(ahead[0], behind[0], ahead[1], behind[1])))
+    wider.stride = (stride, stride)
+    edit.graph.set_submodule(path_of(node), wider)
+    size = [(side - min(lost)) // stride + 1 for side in shape_of(node.all_input_nodes[0])[2:]]
+    change = f"Conv2d of stride {stride}"
+    if size != [rows, columns]:
+        down, right = (length // stride for length in ahead)
+        step_down, step_right = (max(1, length // stride) for length in conv.stride)
+
+        def take(x: Tensor) -> Tensor:
+            return x[:, :, down::step_down, right::step_right][:, :, :rows, :columns]
+
+        move = Rearrange.like(take, (conv.out_channels, *size), channels_last=False)
+        edit.append(node, edit.free(f"{path_of(node)}_own"), move)
+        node.meta["shape"] = (*shape_of(node)[:2], *size)
+        change += " and Move"
+    return change
+
+
+def _ahead(first: int, last: int, more: int, stride: int) -> int:
+    """Return how many of further zeros go ahead of a map: whole strides that keep the widest side narrowest.
+
+    Args:
+        first: zeros ahead of the map.
+        last: zeros behind it.
+        more: further zeros.
+    """
+    return min(range(0, more + 1, stride), key=lambda ahead: max(first + ahead, last + more - ahead))
+
 
 _OVERLAP = "use pools whose windows are all of one size"
 _OF_MAPS = "average over the two axes of a map"
@@ -163,3 +234,60 @@ def _computes(edit: GraphEditor, node: fx.Node, module: nn.Module) -> bool:
     return computed.numel() == expected.numel() and torch.allclose(
         computed.reshape(expected.shape), expected, atol=1e-5
     )
+
+
+_USUAL = (32, 48, 64, 96, 128, 160, 192, 224, 256, 288, 299, 320, 384)
+_NEAR = 16
+"""Number of sides above the present one that are tried, too: pools that round up want odd ones."""
+
+
+def other_size(model: nn.Module, images: Tensor) -> str:
+    """Return, as a remedy, a size that would do, a larger one if there is one. Only shapes are computed.
+
+    Sizes in proportion are tried first, then squares.
+
+    Args:
+        images: images of a size that does not, (N, C, H, W).
+
+    Returns:
+        "" if the network runs at no other size.
+    """
+    try:
+        shapes = copy.deepcopy(model).to("meta")
+    except RuntimeError:  # something that torch cannot copy
+        return ""
+    remedy = ""
+    for size in _sizes(*images.shape[-2:]):
+        fits = _fits(shapes, images.shape[1], size)
+        if fits:
+            return f"use images of {size[0]} x {size[1]}"
+        remedy = remedy if fits is None else "no usual image size would do, use pools whose windows are all of one size"
+    return remedy
+
+
+def _sizes(height: int, width: int) -> Iterator[tuple[int, int]]:
+    if height != width:
+        yield from ((side, max(1, round(side * width / height))) for side in _sides(height))
+    yield from ((side, side) for side in _sides(width))
+
+
+def _sides(current: int) -> Iterator[int]:
+    yield from (side for side in _USUAL if current < side <= 2 * current)
+    yield from range(current + 1, current + 1 + _NEAR)
+    yield from (side for side in _USUAL if side > 2 * current)
+    yield from (side for side in reversed(_USUAL) if side < current)
+
+
+def _fits(model: nn.Module, channels: int, size: tuple[int, int]) -> bool | None:
+    """Return whether all pools have windows of one size; None if the forward fails."""
+    try:
+        graph = trace_at(model, torch.zeros(2, channels, *size, device="meta"))
+    except RuleError:
+        return None
+    pools = (node for node in graph.graph.nodes if kind_of(graph, node) in ("average", "maximum"))
+    return all(window_of(graph, node) or _divides(node) for node in pools)
+
+
+def _divides(node: fx.Node) -> bool:
+    before, after = (value.meta.get("shape") or () for value in (node.all_input_nodes[0], node))
+    return len(before) != 4 or len(after) not in (2, 4) or side_of(before, after) is not None

@@ -1,4 +1,7 @@
-"""Operations that each party applies to its share: sums, multiples, constants, pools, truncations; and the image."""
+"""Arithmetic of programs: linear layers, squares and products, which take a message each way, and what is local.
+
+Local operations each party applies to its share alone: sums, multiples, constants, pools, truncations; and the image.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,11 +1,17 @@
-"""Parameter sets (n, q) that carry a program, their t, and the limit that binds where one does not.
+"""The choice of (n, q, t) from a program's bounds: what it asks of t, the sets that carry it, and the reasons.
 
-The noise budget falls with t: of the data primes' bits, t itself, the noise of the products (t times a constant,
-:func:`bfv.noise.noise_bits`), the flooding and its range are spent. So a set carries t up to some size, the
-program needs t from some size on (:mod:`planning.noise_budget`), and the set fits if there is a prime in between that
-is 1 modulo 2n and every transform length. The chosen t is the largest such: that makes truncation safer still. Where
-bytes cost time it is the smallest, and where truncation is exact. Bits to spare then go
-into the flooding, which must hide the noise of a whole image (:func:`ring.sampling.image_distance_bits`).
+*What it asks.* Every value must stay under t / 2, and truncation must fail rarely enough (:class:`Requirements`). Both
+ask for a large t. Source: docs/mathematics.md, "Truncation" and "What is always checked".
+
+*What a set carries.* The noise budget falls with t: of the data primes' bits, t itself, the noise of the products (t
+times a constant, :func:`bfv.noise.noise_bits`), the flooding and its range are spent. So a set carries t up to some
+size, the program needs t from some size on, and the set fits if there is a prime in between that is 1 modulo 2n and
+every transform length. The chosen t is the largest such: that makes truncation safer still. Where bytes cost time it is
+the smallest, and where truncation is exact. Bits to spare then go into the flooding, which must hide the noise of a
+whole image (:func:`ring.sampling.image_distance_bits`). Where a set does not fit, the limit that binds is named.
+
+*The choice.* Every candidate is judged; among those that fit, the one with the least predicted time wins. The papers
+fix (n, q, t) by hand; docs/mathematics.md, "Noise" and "Truncation", has what they must satisfy.
 """
 
 import itertools
