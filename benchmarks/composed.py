@@ -29,8 +29,7 @@ from untrained import program_of
 from privcirnet.artifact import read_checkpoint, read_profile, read_program
 from privcirnet.blocksize_search.latency import CostPrediction, composed_shape, figures_of_layer
 from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET
-from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, ParameterSet, choose
-from privcirnet.he.bfv.sizes import ciphertext_bytes
+from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, ParameterSet, choose, ciphertext_bytes
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.parameter_choice import SETS, budget

@@ -90,7 +90,7 @@ NO_TORCH = {"he", "report", "artifact", "config", "errors", "runs", "cli", "page
 
 WITH_TORCH = {
     *("cli/doctor.py", "runs/compiled.py", "runs/export.py"),
-    *("runs/check.py", "runs/competition.py", "runs/search.py", "runs/train.py", "cli/infer.py"),
+    *("runs/check.py", "runs/competition.py", "runs/search.py", "cli/train.py", "cli/infer.py"),
 }
 
 GONE = ("client-aided", "client_aided", "ClientAided", "answer_bits", "largest_logit", '"rounded"', "answer=rounded")

@@ -14,8 +14,9 @@ from privcirnet.he.bfv.parameters import (
     WIDE_COEFFICIENT_BITS,
     Parameters,
     choose,
+    ciphertext_bytes,
+    key_bytes,
 )
-from privcirnet.he.bfv.sizes import ciphertext_bytes, key_bytes
 from privcirnet.he.layers.layer import Layer, layer_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer

@@ -4,7 +4,12 @@ For encrypted inference polynomial attention is written without its constant fac
 
     ((q k^T / sqrt(d) + c)^2 / T) v  =  (q k^T + c sqrt(d))^2 v / (d T)
 
-The factor 1 / (d T) goes into the weights of the layers that read the result.
+The factor 1 / (d T) goes into the weights of the layers that read the result. It replaces the weights
+softmax(q k^T / sqrt(d)), with one constant c for each head, initially 1. The weights stay non-negative; with c = 1 they
+are 1 + 2 s + s^2, which resembles exp(s) = 1 + s + s^2 / 2 + ... The degree is 4 in q and k, and 5 with v.
+
+Source: 2Quad of MPCFormer (Li et al., ICLR 2023, arXiv 2211.01452). Departure: 2Quad divides by the sum of the weights,
+which would be secret; this divides by the number of tokens.
 """
 
 import math

@@ -11,9 +11,8 @@ from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import is_sum, module_of
-from privcirnet.nn.moves import Rearrange, Take
+from privcirnet.nn.moves import Rearrange, SliceChannels, Take
 from privcirnet.nn.norm import Affine, TokenBatchNorm
-from privcirnet.nn.windows import layers_behind
 
 
 @dataclass(frozen=True)
@@ -223,3 +222,20 @@ def _gives_vectors(node: fx.Node) -> bool:
             return len(arguments) == 1 and len(_numbers(arguments)) == _TWO
         case _:
             return False
+
+
+def layers_behind(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node] | None:
+    """Return the linear layers and convolutions that read a node, moved or not; None if others read it."""
+    layers: list[fx.Node] = []
+    for user in node.users:
+        match module_of(graph, user):
+            case nn.Linear() | nn.Conv2d():
+                layers.append(user)
+            case nn.Flatten() | nn.Identity() | _DropoutNd() | Rearrange() | Take() | SliceChannels():
+                further = layers_behind(graph, user)
+                if further is None:
+                    return None
+                layers += further
+            case _:
+                return None
+    return layers

@@ -1,10 +1,10 @@
-"""Batch norm shared by blocks of channels, so that a circulant convolution stays circulant when it is folded in.
+"""Batch norms shared by blocks of channels, so that a circulant layer stays circulant when they are folded in.
 
 It is BatchNorm2d(C / b) applied to x of shape (N, C, H, W) viewed as (N, C / b, b H, W): gamma, beta, mean and variance
 have one value for each block of b channels, in training as in evaluation.
 
 Cost: that of a batch norm. Contiguous inputs are reshaped and passed to it. With channels innermost that would copy
-them, so :mod:`..functional.block_norm` works on them directly.
+them, so :mod:`..functional.batch_norm` works on them directly.
 
 If the images of a batch are spread over several processes, `total` makes the statistics those of all of them.
 

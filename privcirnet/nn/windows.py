@@ -5,12 +5,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from torch import fx, nn
-from torch.nn.modules.dropout import _DropoutNd
+from torch import nn
 
 from privcirnet.errors import RuleError
-from privcirnet.nn.graph import module_of
-from privcirnet.nn.moves import Rearrange, SliceChannels, Take
 
 
 class Zeros(NamedTuple):
@@ -114,20 +111,3 @@ def power_beside(divisor: int) -> int:
     (64, 8, 16)
     """
     return 1 << round(math.log2(divisor))
-
-
-def layers_behind(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node] | None:
-    """Return the linear layers and convolutions that read a node, moved or not; None if others read it."""
-    layers: list[fx.Node] = []
-    for user in node.users:
-        match module_of(graph, user):
-            case nn.Linear() | nn.Conv2d():
-                layers.append(user)
-            case nn.Flatten() | nn.Identity() | _DropoutNd() | Rearrange() | Take() | SliceChannels():
-                further = layers_behind(graph, user)
-                if further is None:
-                    return None
-                layers += further
-            case _:
-                return None
-    return layers

@@ -35,11 +35,21 @@ from privcirnet.nn.checks import check_module, value_of_one
 from privcirnet.nn.example import FUSED, IMAGE, example_for
 from privcirnet.nn.graph import UNTRACEABLE, module_of, trace
 from privcirnet.nn.materialize import with_plain_weights
-from privcirnet.nn.neighbours import FLATTEN, VECTORS, Summands, channel_readers, place_of, readers, summands, uses
+from privcirnet.nn.neighbours import (
+    FLATTEN,
+    VECTORS,
+    Summands,
+    channel_readers,
+    layers_behind,
+    place_of,
+    readers,
+    summands,
+    uses,
+)
 from privcirnet.nn.norm import Affine, TokenBatchNorm, as_batch_norm, is_frozen_norm
 from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.nn.tracing import UNTRIED
-from privcirnet.nn.windows import average_of, divisor_of, layers_behind, power_beside
+from privcirnet.nn.windows import average_of, divisor_of, power_beside
 from privcirnet.passes.compose import compose_
 from privcirnet.passes.decompose import SHAPE, arguments, decompose_, unfold_norm_, unfold_softmax_
 from privcirnet.passes.folding import fold_norm_, fold_norm_before_, scale_input_, scale_inputs_, scale_outputs_

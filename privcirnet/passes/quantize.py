@@ -9,6 +9,14 @@ of two values, and before and behind every function that has a table, such as GE
 network's last function have more bits: its few results are what a user reads. If channels are taken from a linear
 layer, as queries, keys and values are, each part has a quantizer of its own. A max pool behind a layer comes first: it
 leaves fewer values to round. :mod:`privcirnet.nn.steps` sets their steps.
+
+Residual streams are sums of sums, as every block of a transformer adds to what the blocks before it added up. All
+summands of a stream share one step, the coarsest that any of them wants. In a vision transformer that is one step for
+the whole network, so its summands get more bits than other activations. Layers read the stream as it is, and their sums
+become larger by these bits, which costs room in the plain modulus. The stream is not truncated again before it is read,
+and programs that do so are refused: the bounds on truncation are those of shares under a fresh mask, and shares of
+truncated values are no longer uniform (docs/mathematics.md, "Truncation"). Convolutional networks are left as they are.
+In a ResNet an activation ends every sum; MobileNetV2 adds up at most four convolutions before the next one begins anew.
 """
 
 import copy
@@ -44,92 +52,6 @@ from privcirnet.passes.equalize import input_step_for, scale_channels_
 from privcirnet.passes.fuse import fuse_at, is_fused
 from privcirnet.passes.origin import remember_, warn_of_losses
 from privcirnet.passes.ranges import by_channel, peaks, typical_images
-
-IMAGES = 256
-"""Largest number of images, which run together."""
-
-
-@torch.no_grad()
-def correct_biases_(graph: fx.GraphModule, fused: fx.GraphModule, images: Tensor) -> fx.GraphModule:
-    """Return a quantized network with the biases of its layers corrected; a layer without one is left as it is.
-
-    Args:
-        graph: result of :func:`privcirnet.passes.quantize.quantize`, in evaluation mode; changed in place.
-        fused: network that it was made from; left as it was.
-        images: network inputs, (N, C, H, W).
-    """
-    means = _Means(fused)
-    means.run(images[:IMAGES])
-    _Corrector(graph, means.means).run(images[:IMAGES])
-    return graph
-
-
-class _Means(fx.Interpreter):
-    """An interpreter that keeps each layer's channel means of each image, (N, C), by node name."""
-
-    def __init__(self, graph: fx.GraphModule) -> None:
-        super().__init__(graph)
-        self._graph = graph
-        self.means: dict[str, Tensor] = {}
-
-    def run_node(self, n: fx.Node) -> object:
-        result = super().run_node(n)
-        layer = module_of(self._graph, n)
-        if isinstance(layer, nn.Conv2d | nn.Linear) and isinstance(result, Tensor):
-            self.means[n.name] = _means(layer, result)
-        return result
-
-
-class _Corrector(fx.Interpreter):
-    """An interpreter that adds each layer's error to its bias and goes on with the corrected values."""
-
-    def __init__(self, graph: fx.GraphModule, means: dict[str, Tensor]) -> None:
-        super().__init__(graph)
-        self._graph, self._wanted = graph, means
-
-    def run_node(self, n: fx.Node) -> object:
-        result, layer = super().run_node(n), module_of(self._graph, n)
-        if not isinstance(layer, nn.Conv2d | nn.Linear) or not isinstance(result, Tensor) or layer.bias is None:
-            return result
-        off = (self._wanted[n.name] - _means(layer, result)).nan_to_num(0.0, 0.0, 0.0).median(0).values
-        before = layer.bias.clone()
-        layer.parametrizations["bias"].original.add_(off)  # type: ignore[index, union-attr]
-        moved = layer.bias - before
-        return result + (moved.view(-1, 1, 1) if isinstance(layer, nn.Conv2d) else moved)
-
-
-def _means(layer: nn.Module, values: Tensor) -> Tensor:
-    """Return the channel means of each image, (N, C)."""
-    if isinstance(layer, nn.Linear):
-        values = values.reshape(len(values), -1, values.shape[-1])
-    return by_channel(values).mean(2)
-
-
-def stream_summands(graph: fx.GraphModule) -> list[fx.Node]:
-    """Return the quantizers' nodes that feed residual streams: sums of sums with a linear layer among the summands.
-
-    Raises:
-        RuleError: a summand does not come from a quantized activation.
-    """
-    sums = (node for node in graph.graph.nodes if is_sum(node))
-    chained = {origin for node in sums for s in node.all_input_nodes if _adds(graph, s) for origin in origins(graph, s)}
-    groups = [group for group in groups_of(graph) if not chained.isdisjoint(group)]
-    return [node for group in groups if any(_rounds_linear(graph, member) for member in group) for node in group]
-
-
-def _rounds_linear(graph: fx.GraphModule, node: fx.Node) -> bool:
-    return isinstance(module_of(graph, node.all_input_nodes[0]), nn.Linear)
-
-
-def _adds(graph: fx.GraphModule, node: fx.Node) -> bool:
-    """Return whether a node's values are a sum's, at most rearranged."""
-    while not is_sum(node):
-        module = module_of(graph, node)
-        if row_of(module).limits or not row_of(module).keeps_step:
-            return False
-        node = node.all_input_nodes[0]
-    return True
-
 
 SUFFIX = "_quantizer"
 STREAM_BITS = 10
@@ -402,3 +324,89 @@ def _is_rounded(node: fx.Node, modules: Mapping[fx.Node, nn.Module]) -> bool:
             return False
         case module:
             return node.op == "placeholder" or function_name(module) is not None
+
+
+IMAGES = 256
+"""Largest number of images, which run together."""
+
+
+@torch.no_grad()
+def correct_biases_(graph: fx.GraphModule, fused: fx.GraphModule, images: Tensor) -> fx.GraphModule:
+    """Return a quantized network with the biases of its layers corrected; a layer without one is left as it is.
+
+    Args:
+        graph: result of :func:`privcirnet.passes.quantize.quantize`, in evaluation mode; changed in place.
+        fused: network that it was made from; left as it was.
+        images: network inputs, (N, C, H, W).
+    """
+    means = _Means(fused)
+    means.run(images[:IMAGES])
+    _Corrector(graph, means.means).run(images[:IMAGES])
+    return graph
+
+
+class _Means(fx.Interpreter):
+    """An interpreter that keeps each layer's channel means of each image, (N, C), by node name."""
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__(graph)
+        self._graph = graph
+        self.means: dict[str, Tensor] = {}
+
+    def run_node(self, n: fx.Node) -> object:
+        result = super().run_node(n)
+        layer = module_of(self._graph, n)
+        if isinstance(layer, nn.Conv2d | nn.Linear) and isinstance(result, Tensor):
+            self.means[n.name] = _means(layer, result)
+        return result
+
+
+class _Corrector(fx.Interpreter):
+    """An interpreter that adds each layer's error to its bias and goes on with the corrected values."""
+
+    def __init__(self, graph: fx.GraphModule, means: dict[str, Tensor]) -> None:
+        super().__init__(graph)
+        self._graph, self._wanted = graph, means
+
+    def run_node(self, n: fx.Node) -> object:
+        result, layer = super().run_node(n), module_of(self._graph, n)
+        if not isinstance(layer, nn.Conv2d | nn.Linear) or not isinstance(result, Tensor) or layer.bias is None:
+            return result
+        off = (self._wanted[n.name] - _means(layer, result)).nan_to_num(0.0, 0.0, 0.0).median(0).values
+        before = layer.bias.clone()
+        layer.parametrizations["bias"].original.add_(off)  # type: ignore[index, union-attr]
+        moved = layer.bias - before
+        return result + (moved.view(-1, 1, 1) if isinstance(layer, nn.Conv2d) else moved)
+
+
+def _means(layer: nn.Module, values: Tensor) -> Tensor:
+    """Return the channel means of each image, (N, C)."""
+    if isinstance(layer, nn.Linear):
+        values = values.reshape(len(values), -1, values.shape[-1])
+    return by_channel(values).mean(2)
+
+
+def stream_summands(graph: fx.GraphModule) -> list[fx.Node]:
+    """Return the quantizers' nodes that feed residual streams: sums of sums with a linear layer among the summands.
+
+    Raises:
+        RuleError: a summand does not come from a quantized activation.
+    """
+    sums = (node for node in graph.graph.nodes if is_sum(node))
+    chained = {origin for node in sums for s in node.all_input_nodes if _adds(graph, s) for origin in origins(graph, s)}
+    groups = [group for group in groups_of(graph) if not chained.isdisjoint(group)]
+    return [node for group in groups if any(_rounds_linear(graph, member) for member in group) for node in group]
+
+
+def _rounds_linear(graph: fx.GraphModule, node: fx.Node) -> bool:
+    return isinstance(module_of(graph, node.all_input_nodes[0]), nn.Linear)
+
+
+def _adds(graph: fx.GraphModule, node: fx.Node) -> bool:
+    """Return whether a node's values are a sum's, at most rearranged."""
+    while not is_sum(node):
+        module = module_of(graph, node)
+        if row_of(module).limits or not row_of(module).keeps_step:
+            return False
+        node = node.all_input_nodes[0]
+    return True

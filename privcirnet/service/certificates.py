@@ -1,8 +1,8 @@
 """Certificates: an authority for a trial, which signs one server and one client, and the validity of any.
 
 Those of a folder are checked when it is read, a client's at each of its calls: gRPC takes any files, and says nothing
-of those that it cannot use. It checks a client's certificate at the connection's handshake alone, and not at all where the
-client resumes an earlier connection, for up to two days.
+of those that it cannot use. It checks a client's certificate at the connection's handshake alone, and not at all where
+the client resumes an earlier connection, for up to two days.
 """
 
 import ipaddress

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he.bfv.parameters import Parameters, ordered_primes
-from privcirnet.he.bfv.sizes import ReplyFormat
+from privcirnet.he.bfv.parameters import Parameters, ReplyFormat, ordered_primes
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.program import ImpossibleResultError
 from privcirnet.he.protocol.framing import wire

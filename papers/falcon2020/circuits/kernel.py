@@ -25,7 +25,7 @@ from privcirnet.he.bfv.client import BfvClient
 from privcirnet.he.bfv.kernel_engine import ClientKeys, public_key
 from privcirnet.he.bfv.kernels import plaintexts, reply
 from privcirnet.he.bfv.noise import flood_bits
-from privcirnet.he.bfv.sizes import ReplyFormat
+from privcirnet.he.bfv.parameters import ReplyFormat
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe import switch_keys
@@ -72,7 +72,7 @@ class KernelEvaluator:
         return self._ring.values(made[None])[0]
 
     def encode_factors(self, slots: Sequence[Residues], primes: int, *, extended: bool) -> Residues:
-        """Split for products, (products, l or l + k, n)."""
+        """Return factors split for products, (products, l or l + k, n)."""
         basis, n = self._basis(primes, extended), self._ring.degree
         t = self.parameters.plain_modulus
         constants = plaintexts.plain(t, basis.primes, n) if extended else self._plain[primes - 1]
@@ -113,6 +113,11 @@ class KernelEvaluator:
         return Ciphertext(self._chain, found, ciphertext.primes)
 
     def reduce(self, ciphertext: Ciphertext, primes: int) -> Ciphertext:
+        """Return a ciphertext under fewer data primes.
+
+        Args:
+            primes: data primes that are left.
+        """
         return ciphertext.reduced(primes)
 
     def answer(self, ciphertext: Ciphertext, addend: Residues, keys: ClientKeys) -> bytes:

@@ -11,8 +11,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from privcirnet.he.bfv.kernels import encryption, plaintexts
-from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.bfv.sizes import ReplyFormat
+from privcirnet.he.bfv.parameters import Parameters, ReplyFormat
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.sampling import wipe

@@ -22,8 +22,7 @@ from privcirnet.he.bfv.kernels import plaintexts, reply
 from privcirnet.he.bfv.kernels.reply import PublicKey
 from privcirnet.he.bfv.layer_circuit import LayerCircuit, Pair, PlaintextSource, fingerprint, multiplied
 from privcirnet.he.bfv.noise import flood_bits
-from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.bfv.sizes import ReplyFormat, key_bytes
+from privcirnet.he.bfv.parameters import Parameters, ReplyFormat, key_bytes
 from privcirnet.he.bfv.weight_cache import CachedWeights, WeightCache
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.kernels.inner_products import Terms

@@ -42,8 +42,7 @@ from privcirnet.he.bfv.interface import SequentialClient, SequentialServer
 from privcirnet.he.bfv.kernel_engine import ClientKeys
 from privcirnet.he.bfv.kernels import plaintexts, reply
 from privcirnet.he.bfv.noise import flood_bits
-from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, ReplyFormat, key_bytes, message_bytes
+from privcirnet.he.bfv.parameters import SEAL_SEED_BYTES, Parameters, ReplyFormat, key_bytes, message_bytes
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.kernels import wire_bytes
 from privcirnet.he.rlwe.kernels.rns import ring
@@ -107,7 +106,7 @@ def compact(payload: bytes, level: Level, sent: Integers | None = None) -> bytes
 
 
 def compact_reply(payload: bytes, level: Level, replies: ReplyFormat, sent: Integers | None = None) -> bytes:
-    """Return the bytes of a full ciphertext, rounded (:mod:`bfv.sizes`).
+    """Return the bytes of a full ciphertext, rounded (:mod:`bfv.parameters`).
 
     Args:
         sent: ascending coefficients of c0 that the bytes hold; None: all of them.

@@ -42,7 +42,6 @@ from privcirnet.he.ckks.evaluator import CkksEvaluator, mapped
 from privcirnet.he.ckks.linear_map import LinearMap, from_cins, to_cins
 from privcirnet.he.ckks.parameters import CkksParameters, overflow_bound
 
-
 V = TypeVar("V")
 
 

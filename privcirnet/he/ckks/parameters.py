@@ -37,7 +37,6 @@ from privcirnet.errors import RuleError
 from privcirnet.he.ring import modular
 from privcirnet.he.rlwe.parameters import MAX_LOG_Q, RlweParameters, check_modulus
 
-
 SPECIAL_BITS = 60
 """Bits of each special prime: the most whose products' halves may be added four at a time."""
 

@@ -35,7 +35,6 @@ from privcirnet.he.rlwe.switch_keys import read_one
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.system.threads import each
 
-
 Keys = Mapping[int, Residues]
 """Keys by name (:mod:`rlwe.parameters`): D inputs of products, shape (chunks, D, 2, CHUNK)."""
 

@@ -24,8 +24,7 @@ import numpy.typing as npt
 
 from privcirnet.he.bfv.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
 from privcirnet.he.bfv.layer_circuit import LayerCircuit
-from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.bfv.sizes import ciphertext_bytes, reply_bits
+from privcirnet.he.bfv.parameters import Parameters, ciphertext_bytes, reply_bits
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring.modular import Integers, Residues
 

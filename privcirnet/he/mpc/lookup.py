@@ -14,7 +14,8 @@ to one, so the products without the last entries give the others.
 
 *The result.* Bit j under the mask m_j = s_j + u_j mod 2, s_j random and the client's, u_j the server's choice, is known
 to both online. Ahead they share m_j as a number mod t; the bit is m_j or 1 - m_j. See docs/mathematics.md, "Exact
-look-up".
+look-up". Below are the public shape of a look-up (:class:`Lookup`), and each party's turns, ahead, where the client
+begins, and online, where the server does.
 """
 
 from collections.abc import Iterator
@@ -26,16 +27,16 @@ import numpy as np
 from privcirnet.he.mpc.comparison import DigitComparison, accept, offer
 from privcirnet.he.mpc.kernels.planes import entries_into, values_into
 from privcirnet.he.mpc.messages import (
-    accept_number,
-    helper_keys,
-    offer_number,
     OfflineState,
     PartyCoroutine,
+    accept_number,
     bits,
     fresh_planes,
+    helper_keys,
     joined,
     minus,
     numbers_of,
+    offer_number,
     packed,
     pick,
     read,

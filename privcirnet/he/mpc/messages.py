@@ -1,6 +1,10 @@
-"""Messages and state of exact steps: planes, a word for 64 values, and numbers, as planes of their bits.
+"""What exact steps are made of: messages and state, and a bit of one party times a number of the other.
 
-The party that begins yields a message's parts and is sent those of the answer; the other yields an empty list first.
+Messages have planes, a word for 64 values, and numbers, as planes of their bits. The party that begins yields a
+message's parts and is sent those of the answer; the other yields an empty list first.
+
+A bit times a number, in shares mod m, is a correlated transfer. The helper knows the number ahead or learns it online;
+the chooser learns its bit online and says whether it differs from its transfer's choice.
 """
 
 import os

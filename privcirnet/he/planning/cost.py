@@ -20,7 +20,7 @@ from math import prod
 from typing import NamedTuple
 
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.sizes import ciphertext_bytes, reply_bits
+from privcirnet.he.bfv.parameters import ciphertext_bytes, reply_bits
 from privcirnet.he.layers import subring
 from privcirnet.he.layers.bsgs import BsgsPlan
 from privcirnet.he.layers.layer import Layer

@@ -30,8 +30,8 @@ from privcirnet.he.bfv.parameters import (
     Parameters,
     ParameterSet,
     coefficient_primes,
+    reply_bits,
 )
-from privcirnet.he.bfv.sizes import reply_bits
 from privcirnet.he.layers import subring
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.profile import in_words

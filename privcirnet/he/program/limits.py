@@ -9,8 +9,7 @@ each encoding's own sizes are in :mod:`layers.spectral_pieces`.
 from collections.abc import Set
 
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.parameters import Parameters, ParameterSet
-from privcirnet.he.bfv.sizes import key_bytes
+from privcirnet.he.bfv.parameters import Parameters, ParameterSet, key_bytes
 from privcirnet.he.layers.layer import Layer
 
 MAX_BYTES = 1 << 22

@@ -29,19 +29,10 @@ from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_VALUES
 from privcirnet.he.program.operation import KINDS, Node, Operation
 from privcirnet.he.program.program import ANSWERS, BOUNDS, TRANSFERS, Program, masked_node
 
-
 REMEDY = "export the program again with this version"
 """Remedy for a program that does not follow the rules."""
-
-
 _ENCODINGS: dict[str, Any] = {layer.encoding: layer for layer in (SpectralLayer, UnplannedLayer)}
-
-
 _COUNTS = {2: "two", 3: "three"}
-
-
-_REGISTERED = op.__all__
-"""Operations in manifests: their import registers them."""
 
 
 def to_dict(program: Program) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Translation of a fake-quantized graph into an integer program, node by node.
+"""Translation of a fake-quantized graph into an integer program, node by node, exact activations and maxima included.
 
 Layers are left unplanned: they have a shape and a block size, which is all that the network says of them.
 

@@ -1,4 +1,4 @@
-"""Padding: zeros become those of the convolutions behind; a map's own values become moves, which cost nothing.
+"""Larger maps: padding by zeros becomes that of the convolutions behind; padding by values and upsampling become moves.
 
 Zeros that anything but convolutions reads come from a depthwise convolution that does nothing else.
 

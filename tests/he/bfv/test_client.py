@@ -21,9 +21,10 @@ from privcirnet.he.bfv.parameters import (
     WIDE_RING_DEGREE,
     Parameters,
     choose,
+    key_bytes,
+    message_bytes,
     ordered_primes,
 )
-from privcirnet.he.bfv.sizes import key_bytes, message_bytes
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.kernels.rns import ring

@@ -22,12 +22,12 @@ from privcirnet.he.bfv.layer_circuit import LayerCircuit, Pair
 from privcirnet.he.bfv.noise import flood_bits, largest_plain_bits
 from privcirnet.he.bfv.parameters import (
     DEFAULT_COEFFICIENT_BITS,
+    SEAL_SEED_BYTES,
     WIDE_COEFFICIENT_BITS,
     WIDE_RING_DEGREE,
     Parameters,
     choose,
 )
-from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues

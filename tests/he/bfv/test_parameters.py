@@ -17,8 +17,10 @@ from privcirnet.he.bfv.parameters import (
     Parameters,
     choose,
     coefficient_primes,
+    message_bytes,
+    reply_bits,
+    reply_primes,
 )
-from privcirnet.he.bfv.sizes import message_bytes, reply_bits, reply_primes
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.rlwe.parameters import MAX_LOG_Q
 from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters

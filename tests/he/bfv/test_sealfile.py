@@ -4,8 +4,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv import seal
-from privcirnet.he.bfv.parameters import choose
-from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, ReplyBits, ReplyFormat
+from privcirnet.he.bfv.parameters import SEAL_SEED_BYTES, ReplyBits, ReplyFormat, choose
 from privcirnet.he.ring import sampling
 
 PARAMETERS = choose({1}, 23, 4096, (36, 35, 35))

@@ -7,8 +7,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.engines import engine_of
-from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, choose
-from privcirnet.he.bfv.sizes import message_bytes
+from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, choose, message_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET
-from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.bfv.sizes import message_bytes
+from privcirnet.he.bfv.parameters import Parameters, message_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import unplanned_factor
 from privcirnet.he.planning.cost import for_one_use, operation_cost

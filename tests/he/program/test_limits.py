@@ -9,8 +9,7 @@ import pytest
 from benchmarks.bench.networks import NETWORKS, network_shapes
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.engines import engine_of
-from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose
-from privcirnet.he.bfv.sizes import key_bytes
+from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose, key_bytes
 from privcirnet.he.layers import spectral_pieces
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import Axis, LinearShape

@@ -20,8 +20,7 @@ import numpy as np
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.parameters import choose, ordered_primes
-from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, key_bytes, reply_bits
+from privcirnet.he.bfv.parameters import SEAL_SEED_BYTES, choose, key_bytes, ordered_primes, reply_bits
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape

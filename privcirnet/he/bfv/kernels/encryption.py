@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.he.bfv.kernels import plaintexts, reply
-from privcirnet.he.bfv.sizes import ReplyFormat
+from privcirnet.he.bfv.parameters import ReplyFormat
 from privcirnet.he.ring.kernels import ntt, sampling
 from privcirnet.he.ring.kernels.arithmetic import (
     Word,

@@ -4,7 +4,7 @@ The client's public key is an encryption of zero, z, modulo the data primes. Wit
 distribution, z u + (0, e1) is a fresh one. The error e0 that SEAL adds to the first polynomial is left out: flooding
 noise covers it. See docs/mathematics.md, "Circuit privacy".
 
-Rounding to k bits (:mod:`bfv.sizes` has the format): with q' = p_1 ... p_l and Chinese remainders, x / q' is the sum
+Rounding to k bits (:mod:`bfv.parameters` has the format): with q' = p_1 ... p_l and Chinese remainders, x / q' is the sum
 over j of y_j / p_j mod 1, where y_j is x (q' / p_j)^-1 mod p_j. 128 bits of each fraction are added up, in two words;
 the upper k are the rounded coefficient. Back: with r = (c q' + 2^(k - 1)) mod 2^k, round(c q' / 2^k) 2^k = c q' + 2^(k
 - 1) - r, which mod p_j is 1 / 2 - r 2^-k times 2^k, since p_j divides q'. So there is no division, and r needs only the
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.he.bfv.kernels import plaintexts
-from privcirnet.he.bfv.sizes import ReplyFormat, digits
+from privcirnet.he.bfv.parameters import ReplyFormat, digits
 from privcirnet.he.ring.kernels import base_conversion as conversion
 from privcirnet.he.ring.kernels import ntt, sampling
 from privcirnet.he.ring.kernels.arithmetic import (
@@ -305,7 +305,7 @@ def reply(
         sent: coefficients of the first polynomial that are sent; None: all of them.
 
     Returns:
-        bytes of :mod:`bfv.sizes`.
+        bytes of :mod:`bfv.parameters`.
     """
     extended = form.extended
     factors = key.scaled if values.shape[1] == len(extended.primes) else key.plain

@@ -1,4 +1,8 @@
-"""Passes over blocks of 128 bits, two words each, around AES. None branches on or indexes by what it reads."""
+"""Passes over blocks of 128 bits, two words each: around AES, over levels of trees, in a field, and of a sparse code.
+
+None branches on or indexes by what it reads, but for the code's places, which are public. The field is that of 2^128
+elements in GHASH's order of bits: x^0 is the highest bit of the first byte.
+"""
 
 import numpy as np
 from numpy import typing as npt

@@ -1,7 +1,8 @@
 """Passes around the matrix products of a linear layer: residues to digits, windows to columns, sums to residues.
 
-A task is a rectangle of outputs. Its rows are in the order of :mod:`mpc.local.matrix_products`: for each piece of a circulant
-block, for each block, the channels of the piece.
+A task is a rectangle of outputs. Its rows are in the order of :mod:`mpc.local.matrix_products`: for each piece of a
+circulant block, for each block, the channels of the piece. The last two do the same around a product of two matrices of
+residues.
 """
 
 from typing import NamedTuple

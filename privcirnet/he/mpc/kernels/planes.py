@@ -1,4 +1,7 @@
-"""Bit planes: bit j of many values side by side, so that one word operation works on 64 values."""
+"""Bit planes: bit j of many values side by side, so that one word operation works on 64 values; and what they index.
+
+Entries of a public table are taken at places that are one in shares, and numbers mod m are made of keys.
+"""
 
 import numpy as np
 

@@ -1,4 +1,8 @@
-"""Oblivious transfers of two parties in both directions, as one of them has them, from the first message on."""
+"""Oblivious transfers of two parties in both directions, as one of them has them, from the first message on.
+
+A transfer of many values is keys by slot and value, of correlated transfers and a hash (:class:`SenderOts`,
+:class:`ReceiverOts`).
+"""
 
 import os
 from collections.abc import Generator

@@ -1,9 +1,20 @@
 """Trees of keys: one party knows all leaves, the other all but one of its choice, which the first does not learn.
 
-The generator of Goldreich, Goldwasser and Micali, punctured by oblivious transfers: for each level the sum of its left
-nodes and the sum of its right nodes are offered, and the holder takes the side that its path leaves. Its check against
-a maker who offers sums of something else is that of Boyle and others (CCS 2019) as Roy has it ("SoftSpokenOT", CRYPTO
-2022, figure 14): what is left is a guess at the holder's path, which ends the session if it was wrong.
+*Punctured trees* (:func:`make`, :func:`hold`), of Goldreich, Goldwasser and Micali: for each level the sum of its left
+nodes and the sum of its right nodes are offered by oblivious transfer, and the holder takes the side that its path
+leaves. The check against a maker who offers sums of something else is that of Boyle and others (CCS 2019) as Roy has it
+("SoftSpokenOT", CRYPTO 2022, figure 14): what is left is a guess at the holder's path, which ends the session if it was
+wrong.
+
+*Correlated trees* (:func:`make_correlated`, :func:`hold_correlated`), of Guo, Yang, Wang and others ("Half-Tree",
+EUROCRYPT 2023, figure 3): all levels sum to one secret Delta, and the holder has one leaf off by Delta. A root's
+children are r and r + Delta, those of a node x are H(x) and x + H(x), so that a level costs half an AES a node and one
+block is sent for it. H(x) = pi(s) + s, where s = (x0 + x1, x0) of x's halves, is circular correlation robust for an
+ideal permutation pi (Guo, Katz, Wang, Yu, S&P 2020, section 7.3). The blocks are sent under correlated transfers of the
+same Delta, of which the holder has t = q + u Delta: it gets the sum of the right nodes where u is 1 and of the left ones
+elsewhere, and its path goes the other way. At the end of its path it gets the leaf plus Delta, for all leaves sum to
+Delta. Delta's lowest bit is 1, a leaf's is 0, or 1 at the end of the holder's path: leaves are correlated transfers.
+Nothing here notices a maker that sends other blocks; :mod:`mpc.ot.silent` does.
 """
 
 import hashlib

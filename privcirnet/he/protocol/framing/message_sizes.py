@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
-from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
+from privcirnet.he.bfv.parameters import SEAL_SEED_BYTES, key_bytes, message_bytes
 from privcirnet.he.layers.layer import MOST_IMAGES
 from privcirnet.he.mpc.local.packing import packed_size
 from privcirnet.he.program.program import Program

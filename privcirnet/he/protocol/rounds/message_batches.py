@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.bfv.sizes import message_bytes
+from privcirnet.he.bfv.parameters import Parameters, message_bytes
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.rounds.exchange import AT_ONCE_BYTES, Exchange

@@ -8,7 +8,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv import batching
 from privcirnet.he.bfv.kernels import encryption, plaintexts
-from privcirnet.he.bfv.sizes import ReplyBits, ReplyFormat
+from privcirnet.he.bfv.parameters import ReplyBits, ReplyFormat
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.kernels import secret_key

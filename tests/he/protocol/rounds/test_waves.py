@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privcirnet.he.bfv.sizes import message_bytes
+from privcirnet.he.bfv.parameters import message_bytes
 from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.rounds import message_batches as waves
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
