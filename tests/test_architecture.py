@@ -39,7 +39,7 @@ ONLY_USER = {
     "starlette": {"page/server.py"},
     "uvicorn": {"page/server.py"},
     "nacl": {"he/mpc/ot/base.py"},
-    "numba": {"he/system/jit.py", "nn/functional/kernels/bfloat16.py"},
+    "numba": {"he/system/jit.py", "nn/functional/kernels/squares.py"},
     "google": {"service/messages.py"},
     "grpc_health": {"service/server.py"},
     "cryptography": {

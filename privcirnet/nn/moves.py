@@ -1,4 +1,11 @@
-"""Values in new places as one module, which encrypted inference computes for free: each party moves its share alone."""
+"""Modules without weights between layers: values in new places, and the products of attention.
+
+A move costs nothing under encryption: each party moves its share alone. A chain of reshapes, permutations, slices and
+repetitions takes value number ``places[i]`` to place i. These places are a grid: offset + i strides[0] + j strides[1]
++ ..., with i, j, ... counting through its sizes; then a few numbers describe the move. Rolls and pads have no grid.
+
+Tokens are (N, T, C). Several heads lie side by side in the channels: head h of g has channels h C / g to (h + 1) C / g.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

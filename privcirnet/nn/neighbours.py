@@ -1,4 +1,14 @@
-"""Neighbours."""
+"""Neighbours of a node in a torch.fx graph: layers whose sum it reads, and layers that it is folded into.
+
+A scale in front of a square can be moved into the nodes before it (:func:`summands`). Behind a layer it goes into its
+weights. Behind a residual it goes into every summand: into layers directly, and into another square as its root, whose
+other readers then divide by it (:mod:`privcirnet.passes.fuse`). Average pools only pass values on.
+
+A norm, an :class:`.Affine` or an attention's factor is folded into the layer before it, or into those behind
+(:func:`place_of`). Two kinds go into the layers behind: a batch norm of tokens or vectors, whose scales belong to the
+columns of linear layers, and a scale of all values without a shift. A batch norm of maps has the zeros of padding
+behind it, so it needs a convolution before it.
+"""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple

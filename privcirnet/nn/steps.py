@@ -4,7 +4,7 @@ Real value = integer x 2^log_step. A linear layer adds its weights' log step. A 
 of two values adds theirs, and a pool subtracts. A quantizer sets it; it can only coarsen, because it becomes a
 truncation. Summands of a residual need one step, so the quantizers that feed one sum share the coarsest of theirs. A
 pool behind one makes its summand finer; the others are then brought to that step by a power of two. Calibration, guard
-bits and learning (nn.learned) propose steps; :func:`settle_steps` enforces these rules.
+bits and learning (:func:`learn_steps_`) propose steps; :func:`settle_steps` enforces these rules.
 """
 
 import copy
@@ -348,7 +348,16 @@ def learn_steps_(graph: fx.GraphModule) -> fx.GraphModule:
     """Return the same network, its steps learnable except that of its input. Build the optimizer afterwards.
 
     In training, activations are clipped to the range of their quantizer's bits; results of a square and inputs of a
-    ReLU have no sign.
+    ReLU have no sign. Encrypted inference clips nothing. A finer step is at least as exact, but costs bits of the plain
+    modulus. Hence the gradient of a step balances what is clipped against what is rounded away
+    (:func:`privcirnet.nn.functional.quantize.quantize_learned`). In evaluation and in the integer network larger
+    activations are kept.
+
+    The parameters serve only training. The steps in use are the quantizers' ``log_step``; the rules of this module
+    settle them after every optimizer step. :func:`fix_steps_` leaves a network in the form of a calibrated one.
+
+    Source: Trained Quantization Thresholds (Jain et al., MLSys 2020). Departures: activations are rounded at random, as
+    the protocol truncates; quantizers that feed the same sum share a parameter.
 
     Args:
         graph: result of :func:`privcirnet.passes.quantize.quantize`, calibrated.

@@ -1,4 +1,16 @@
-"""Tracing."""
+"""What a trace by torch.fx would get wrong: in-place operations, forwards other than the class's, proxies left behind.
+
+torch.fx records operations as a pure dataflow. ``x.relu_()``, ``F.relu(x, inplace=True)``, ``nn.ReLU(inplace=True)``,
+``x += y`` and ``torch.add(x, y, out=x)`` change a value that other names may stand for as well. Here such an operation
+is recorded as its form that does not write, and the proxy of the value stands for the result from then on. Views of a
+value that was written to, which share its memory, cannot be followed; reading one afterwards is an error.
+
+A traced network calls a layer by its name, and surgery, folding and lowering go by its class. A computation around the
+class, through forward hooks that return something or another forward, is refused before it would be lost. Hooks that
+leave values as they are, which only look or set a weight, are ignored.
+
+A network that caches a value would keep a proxy, so its attributes are restored after the trace.
+"""
 
 import inspect
 import operator

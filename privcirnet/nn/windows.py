@@ -1,4 +1,13 @@
-"""Windows."""
+"""Windows of convolutions and pools: zeros around a map, any number on each side, and average pooling in integers.
+
+A convolution of torch puts as many zeros below as above. One with other numbers has ``padding_mode="constant"``, with
+which its forward pads by four numbers, with zeros. Its weights stay as they are: those that a larger kernel would have
+there are no parameters, so training never changes them.
+
+An average pool in integers is a sum whose divisor is a power of two, which only moves the step. A window whose area is
+none, such as 7 x 7 before MobileNetV2's classifier, is divided by the nearest one, and the layers behind take the rest:
+W (sum / 49) = (64 / 49 W) (sum / 64). That is exact, and a circulant W stays circulant.
+"""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""Comparisons."""
+"""Comparisons of a network's forms: the quantized network with the one it was made of, and a program with the quantized."""
 
 from collections.abc import Mapping
 from math import prod

@@ -300,6 +300,10 @@ def dense_state_dict(model: nn.Module) -> dict[str, Tensor]:
 def candidates(model: nn.Module, block_size: int) -> dict[str, str]:
     """Say of every layer whether it can be converted at one block size.
 
+    Each layer is judged alone, by the rules of :func:`circulant_`, and nothing is computed on tensors. That function has
+    further conditions on the whole network: torch.fx must be able to trace it, and it must find the batch norms behind
+    converted convolutions.
+
     Args:
         model: A network; left as it was.
         block_size: Block size b.

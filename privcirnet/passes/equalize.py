@@ -1,4 +1,4 @@
-"""Cross-layer equalization of a fused network: channels are scaled so that one step suits all of them.
+"""Equalization of channels, of images and between layers of a fused network, so that one step suits all of them.
 
 A channel c that one layer makes and only one other reads may be made u_c times as large if the other's weights for it
 are made u_c times as small; behind a square, the first layer's weights take sqrt(u_c). The network computes what it
@@ -164,6 +164,11 @@ def input_step_for(images: Tensor) -> int:
 @torch.no_grad()
 def scale_channels_(graph: fx.GraphModule, images: Tensor) -> Tensor | None:
     """Give the layers that read images the factors of their channels' steps.
+
+    An image's channels may be in several units: a table's columns, an elevation beside a reflectance. With one step for
+    all, the small ones round to nothing. A channel c that is 2^k times as small as the largest gets a step that is 2^k
+    times as fine: with x_c = 2^-k x'_c, W x = (2^-k W_c) x'_c, so the factor goes into the weights that read the
+    channel before these are quantized, and x' has one step. The factors are public, as the range of pixels is.
 
     Args:
         graph: fused network, not quantized; changed in place.

@@ -334,6 +334,14 @@ IMAGES = 256
 def correct_biases_(graph: fx.GraphModule, fused: fx.GraphModule, images: Tensor) -> fx.GraphModule:
     """Return a quantized network with the biases of its layers corrected; a layer without one is left as it is.
 
+    Rounded weights shift each channel by much the same amount in all images, and squares make shifts grow from layer to
+    layer. A layer's mean error is added to its bias, from the first layer to the last, each with the layers before it
+    corrected.
+
+    Source: Data-Free Quantization through Weight Equalization and Bias Correction (Nagel et al., ICCV 2019, Section 4.2
+    and Appendix D). Departure: a channel's shift is the median over images of its mean, not the mean, so that an image
+    which explodes in a row of squares does not count.
+
     Args:
         graph: result of :func:`privcirnet.passes.quantize.quantize`, in evaluation mode; changed in place.
         fused: network that it was made from; left as it was.

@@ -1,4 +1,4 @@
-"""Requests through either protocol, one after the other, as the client sees them, and inferences prepared ahead of them."""
+"""Requests through either protocol, one after the other, as the client sees them, and inferences prepared ahead."""
 
 import math
 import time

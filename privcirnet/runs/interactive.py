@@ -1,4 +1,4 @@
-"""Networks in rounds of two parties, with shares between layers: their audit, the cost of layers, parties for many calls.
+"""Networks in rounds of two parties, with shares between layers: audit, cost of layers, parties kept for many calls.
 
 The audit adds both parties' shares and checks every step against the interpreter. Only a harness that runs both parties
 can do this. Every operation's result must equal the interpreter's exactly, on the values that went in. Only a

@@ -39,11 +39,7 @@ from privcirnet.he.rlwe.parameters import MAX_LOG_Q, RlweParameters, check_modul
 
 SPECIAL_BITS = 60
 """Bits of each special prime: the most whose products' halves may be added four at a time."""
-
-
 _SCALE_BITS, _FIRST_BITS = (25, 59), (30, 60)
-
-
 _DRIFT, _SAME = 0.5, 1e-9
 
 

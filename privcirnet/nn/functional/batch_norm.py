@@ -1,4 +1,34 @@
-"""Batch norms."""
+"""Batch norms: statistics of several processes' images and of blocks of channels, and norms folded into weights.
+
+Images of a batch may be spread over processes. With n_r values, mean m_r and variance v_r in process r and n = sum n_r
+(Chan et al., 1979)::
+
+    m = sum n_r m_r / n        v = sum n_r (v_r + (m_r - m)^2) / n
+
+Unlike sums of squares, this takes no difference of large numbers. A process without images adds nothing. It costs two
+sums over the processes, of as many values as there are means. AESPA needs :func:`power_means` instead of variances;
+:func:`pooled_means` pools them in one sum.
+
+In evaluation a batch norm is y = s x + (beta - s m) with s = gamma / sqrt(v + eps), so behind a linear map it becomes::
+
+    weight' = s * weight        bias' = s * (bias - m) + beta
+
+Row c of the weight is scaled by s[c]: a block stays circulant exactly when s is constant over the block's b rows. Hence
+gamma, beta, m and v are shared by each block of b channels, which has M = b N H W values: m is the average of the
+channels' means; v is the average of their variances and of their means' squared distances from m (law of total
+variance). Given the channels' own statistics, both directions of :func:`block_norm` are ordinary batch norm passes with
+constants, in any memory format::
+
+    dbeta = sum dy        dgamma = sum dy x^        dx = gamma / sqrt(v + eps) (dy - dbeta / M - x^ dgamma / M)
+
+Here x^ = (x - m) / sqrt(v + eps), and the sums go over the block. dx is a batch norm pass over dy and one addition.
+Reshaping x to (N, C / b, b H, W) gives the same result, but copies x and its gradient when channels are innermost.
+For bfloat16 values all statistics and constants are float32, as in torch's own mixed batch norm. If other processes
+hold images of the same batch, the statistics and both sums of the backward pass include them. It costs two passes over
+x forward, three backward (four of bfloat16).
+
+Source: PrivCirNet (NeurIPS 2024), Section 3.4. Departure: see `block_variance`.
+"""
 
 from collections.abc import Callable
 from typing import Any

@@ -217,7 +217,10 @@ _MEAN = 0.1
 
 
 def usual_draft(fused: fx.GraphModule, image: Shape, target: Target) -> Draft:
-    """Return a fused network as an integer network with the bounds of usual values.
+    """Return a fused network as an integer network with the bounds of usual values, before its own are known.
+
+    Prices depend on shapes alone, and on bounds a little. Those of an untrained network say nothing of the trained one,
+    so all values are what 8 bits usually hold.
 
     Args:
         image: (C, H, W).

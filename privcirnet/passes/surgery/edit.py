@@ -1,4 +1,7 @@
-"""A traced network that is being changed node by node, with a report of what was done and of what could not be."""
+"""A traced network that is being changed node by node, with a report of what was done and of what could not be.
+
+:func:`name_unsupported` names operations that surgery would have replaced where a later step fails on them.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

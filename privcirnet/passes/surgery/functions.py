@@ -1,4 +1,8 @@
-"""Layers and norms that are written as functions of parameters and buffers become modules of their own."""
+"""Layers, norms, activations, gates and max pools that are written as functions become modules of their own.
+
+Layers and norms are functions of parameters and buffers; activations, gates and maxima run exactly
+(he.nonlinear=exact).
+"""
 
 from collections.abc import Iterator
 from math import inf, log, prod

@@ -1,6 +1,8 @@
 """Layout of values: channels first, as in a map (N, C, H, W), or last, as in tokens (N, ..., C) and vectors (N, C).
 
-A layer defines the layout of its input and output; between layers, operations that work value by value keep it.
+A layer defines the layout of its input and output; between layers, operations that work value by value keep it. Chains
+of reshapes, permutations and slices become one module, or nothing. Images become the first axis of all values, as of
+tokens (T, N, C) of torch's transformers.
 """
 
 from functools import partial

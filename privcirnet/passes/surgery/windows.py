@@ -1,4 +1,14 @@
-"""Windows."""
+"""Windows over a map: strides, pools, and image sizes that fit them.
+
+Encodings know square kernels with one stride and as many zeros on each side. A kernel with more rows than columns, or
+with other zeros on one side than on another, is one of those with zeros in it (:mod:`privcirnet.passes.lower.layers`),
+as long as it loses as many rows as columns. If it does not, or has two strides, more zeros around the map and a smaller
+stride give all results of the original, and more. A :class:`Rearrange` takes those, which costs nothing. Norms and
+activations behind it see the same values as before.
+
+Pools and means of a map become averages over windows side by side, or convolutions with constant weights. Where the
+present image size does not fit a forward or its pools, another is searched.
+"""
 
 import copy
 from collections.abc import Iterator

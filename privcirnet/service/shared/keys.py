@@ -1,4 +1,4 @@
-"""Evaluation keys that any replica can load: the index is in Redis, their bytes there, in a folder, or in fsspec's reach.
+"""Evaluation keys that any replica can load: their index is in Redis, their bytes there, in a folder or with fsspec.
 
 No store of bytes is trusted: whoever reads a body compares it with its SHA-256. A body has a random name, and none is
 used before it is whole and in the index; what a replica leaves that is killed meanwhile is of no use to anybody.

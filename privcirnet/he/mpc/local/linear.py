@@ -1,4 +1,10 @@
-"""Linear layers mod t in clear, exactly: the online work of a server whose encrypted work was done before."""
+"""Linear layers mod t in clear, exactly: the online work of a server whose encrypted work was done before.
+
+Layers whose sums of products of whole residues fit into 64 bits, depthwise ones and dense ones of each position, are a
+pass over the residues without digits (:class:`WholeSums`); where the sums of all inputs do not fit, they are reduced
+after as many inputs as do. That is five to seven times as fast as matrix products where every channel is a group, and
+twice as fast where a position has few inputs or outputs. All others are :mod:`mpc.local.matrix_products`.
+"""
 
 from functools import cache
 from itertools import pairwise, product
@@ -20,6 +26,73 @@ _PASSES = 3
 """Most passes over a depthwise layer's input: digits take as long as five."""
 _WORD_BITS = 64
 _NO_BIAS: Residues = np.empty((0, 0, 0), dtype=np.uint64)
+
+
+def clear_linear(layer: Layer, rows: Values, t: int) -> "ClearLinear":
+    """Return a layer that is ready to be applied to shares.
+
+    Args:
+        rows: integer weights, the first row of each circulant block row, shape (K/b, C/groups, R, R).
+        t: prime under 2^61.
+
+    Raises:
+        RuleError: weights so large that no sum of products is exact.
+    """
+    return ClearLinear(layer.shape, layer.block_size, rows, t)
+
+
+class ClearLinear:
+    """A linear layer of integer weights on residues.
+
+    Args:
+        rows: the first row of each circulant block row, int64, shape (K/b, C/groups, R, R).
+        t: prime modulus under 2^61.
+
+    Raises:
+        RuleError: weights so large that no sum of products is exact.
+    """
+
+    def __init__(self, shape: LinearShape, block_size: int, rows: Values, t: int) -> None:
+        _check_shape("weights", rows, shape.weight_shape(block_size))
+        self.shape = shape
+        self._evaluate = _evaluation(shape, block_size, rows, t)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the weights in memory."""
+        return self._evaluate.bytes
+
+    def apply(self, share: Residues, bias: Residues | None = None) -> Residues:
+        """Return the layer's result, mod t: residues, shape (K, H', W').
+
+        Args:
+            share: residues, shape (C, H, W).
+            bias: added to the result, residues of its shape.
+        """
+        _check_shape("a share", share, self.shape.input_shape)
+        if bias is not None:
+            _check_shape("a bias", bias, self.shape.output_shape)
+        return self._evaluate(share, bias)
+
+
+class _Evaluation(Protocol):
+    @property
+    def bytes(self) -> int: ...
+
+    def __call__(self, share: Residues, bias: Residues | None) -> Residues: ...
+
+
+def _evaluation(shape: LinearShape, block_size: int, rows: Values, t: int) -> _Evaluation:
+    if fits(shape, block_size, rows, t):
+        return WholeSums(shape, rows, t)
+    from privcirnet.he.mpc.local.matrix_products import MatrixProducts
+
+    return MatrixProducts(shape, block_size, rows, t)
+
+
+def _check_shape(what: str, values: Values | Residues, expected: tuple[int, ...]) -> None:
+    if values.shape != expected:
+        raise ValueError(f"{what} of shape {values.shape} where the layer takes {expected}")
 
 
 def fits(shape: LinearShape, block_size: int, rows: Values, t: int) -> bool:
@@ -142,70 +215,3 @@ def _edges(count: int, parts: int, step: int) -> list[tuple[int, int]]:
     steps = -(-count // step)
     edges = [min(steps * part // parts * step, count) for part in range(parts + 1)]
     return [edge for edge in pairwise(edges) if edge[0] < edge[1]]
-
-
-def clear_linear(layer: Layer, rows: Values, t: int) -> "ClearLinear":
-    """Return a layer that is ready to be applied to shares.
-
-    Args:
-        rows: integer weights, the first row of each circulant block row, shape (K/b, C/groups, R, R).
-        t: prime under 2^61.
-
-    Raises:
-        RuleError: weights so large that no sum of products is exact.
-    """
-    return ClearLinear(layer.shape, layer.block_size, rows, t)
-
-
-class ClearLinear:
-    """A linear layer of integer weights on residues.
-
-    Args:
-        rows: the first row of each circulant block row, int64, shape (K/b, C/groups, R, R).
-        t: prime modulus under 2^61.
-
-    Raises:
-        RuleError: weights so large that no sum of products is exact.
-    """
-
-    def __init__(self, shape: LinearShape, block_size: int, rows: Values, t: int) -> None:
-        _check_shape("weights", rows, shape.weight_shape(block_size))
-        self.shape = shape
-        self._evaluate = _evaluation(shape, block_size, rows, t)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the weights in memory."""
-        return self._evaluate.bytes
-
-    def apply(self, share: Residues, bias: Residues | None = None) -> Residues:
-        """Return the layer's result, mod t: residues, shape (K, H', W').
-
-        Args:
-            share: residues, shape (C, H, W).
-            bias: added to the result, residues of its shape.
-        """
-        _check_shape("a share", share, self.shape.input_shape)
-        if bias is not None:
-            _check_shape("a bias", bias, self.shape.output_shape)
-        return self._evaluate(share, bias)
-
-
-class _Evaluation(Protocol):
-    @property
-    def bytes(self) -> int: ...
-
-    def __call__(self, share: Residues, bias: Residues | None) -> Residues: ...
-
-
-def _evaluation(shape: LinearShape, block_size: int, rows: Values, t: int) -> _Evaluation:
-    if fits(shape, block_size, rows, t):
-        return WholeSums(shape, rows, t)
-    from privcirnet.he.mpc.local.matrix_products import MatrixProducts
-
-    return MatrixProducts(shape, block_size, rows, t)
-
-
-def _check_shape(what: str, values: Values | Residues, expected: tuple[int, ...]) -> None:
-    if values.shape != expected:
-        raise ValueError(f"{what} of shape {values.shape} where the layer takes {expected}")

@@ -1,4 +1,4 @@
-"""Passes over many values, shared out among threads."""
+"""Passes over many values, shared out among threads: sums, differences, multiples and truncations of shares."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -16,7 +16,7 @@ AT_ONCE = 1 << 14
 
 
 def compiled() -> ModuleType:
-    """Return the kernels of passes, :mod:`he.mpc.kernels.elementwise`, which take a quarter of a second to load."""
+    """Return the kernels of passes, :mod:`mpc.kernels.elementwise`, which take a quarter of a second to load."""
     from privcirnet.he.mpc.kernels import elementwise
 
     return elementwise

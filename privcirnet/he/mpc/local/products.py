@@ -1,10 +1,11 @@
-"""Products of two values mod t, group by group, once their encrypted part was done offline.
+"""Products of residues in float64 that never round, and those of two values once their encrypted part was done offline.
 
-y[h B + j, i] = sum over e of left[h k + e, i] right[h k + e, j], as :class:`program.operations.Product` says. With
-offline shares in place of the server's, each party's part is a product of its own, as in :mod:`mpc.local.squares`.
+Residues are split into a few signed digits whose sums of products are exact (:class:`Split`).
 
-Both factors are split into signed digits, three of 20 bits each for t of 60 bits. All products of two digits are
-one product of float64 matrices.
+Of two values mod t, group by group: y[h B + j, i] = sum over e of left[h k + e, i] right[h k + e, j], as
+:class:`program.arithmetic.MatMul` says. With offline shares in place of the server's, each party's part is a product of
+its own, as in :mod:`mpc.local.squares`. Both factors have three digits of 20 bits each for t of 60 bits. All products
+of two digits are one product of float64 matrices.
 """
 
 from collections.abc import Callable
@@ -179,7 +180,7 @@ def _multiply(rows: Residues, columns: Residues, t: int, plus: Residues) -> Resi
 
 @lru_cache(maxsize=64)
 def _powers(digits: Split) -> Residues:
-    """Return the powers of :func:`he.mpc.kernels.convolution.together`."""
+    """Return the powers of :func:`mpc.kernels.convolution.together`."""
     t = digits.t
     factors = [digits.power(power) for power in range(2 * digits.count - 1)]
     constant = -(sum(factors) << EXACT_BITS) % t

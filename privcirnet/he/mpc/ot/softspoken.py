@@ -30,30 +30,16 @@ from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 
 SECURITY = 128
-
-
 DEPTHS = (1, 2, 4, 8)
 """Values of k."""
-
-
 _AT_ONCE = 1 << 17
 """Transfers of one check, whose streams stay in the cache."""
-
-
 ROW_BYTES = 16
 """Bytes of a transfer in memory."""
-
-
 EXTENSION_BYTES = 1 << 23
 """Bytes of memory for the streams of one check and their results."""
-
-
 _HIDDEN = 128
-
-
 _CHECK_BYTES = 16 + 32
-
-
 _REFUSED = "transfers stay in the process that began them: a copy would use their keys twice"
 
 
