@@ -21,7 +21,7 @@ ONLY_USER = {
     "tenseal": {"he/bfv/seal.py"},
     "pulp": {"blocksize_search/solve.py"},
     "zstandard": {"he/bfv/seal.py"},
-    "sklearn": {"data/formats.py"},
+    "sklearn": {"data/loading.py"},
     "timm": {
         "models/registry.py",
         "train/architectures.py",
@@ -29,7 +29,7 @@ ONLY_USER = {
         "train/muon.py",
         "train/optimization.py",
     },
-    "torchvision": {"data/formats.py", "data/rand_augment.py", "train/architectures.py"},
+    "torchvision": {"data/loading.py", "data/rand_augment.py", "train/architectures.py"},
     "pyarrow": {"artifact/results.py"},
     "hydra": {"cli/settings.py"},
     "argcomplete": {"cli/completion.py"},

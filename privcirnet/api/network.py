@@ -16,7 +16,7 @@ from privcirnet.api.settings import bars, configured, verb
 from privcirnet.artifact import Bits, Checkpoint, InputSpec, read_checkpoint, write_checkpoint, write_text
 from privcirnet.artifact.hub import HUB, hub_file
 from privcirnet.config import FitConfig, RecipeConfig
-from privcirnet.data.own import OwnImages, Pairs
+from privcirnet.data.dataset import OwnImages, Pairs
 from privcirnet.data.picture import LIGHT_ON_DARK, Preparation
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.models import ENTRY_POINTS

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from privcirnet.api.settings import bars, configured, encryption, named, profile_for, verb
 from privcirnet.blocksize_search.latency import layer_shapes
 from privcirnet.config import Budget, CompileConfig, HEConfig, RecipeConfig, SearchConfig, SearchRunConfig
-from privcirnet.data.own import OwnImages, Pairs
+from privcirnet.data.dataset import OwnImages, Pairs
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_images, check_module, check_weights, logits_of_one

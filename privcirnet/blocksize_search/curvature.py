@@ -243,7 +243,7 @@ def weight_errors(weight: Tensor, information: Tensor, block_sizes: Sequence[int
     Args:
         weight: dense weight.
         information: weights of the projection's entries, to be damped.
-        damping: see :func:`.functional.sensitivity.damped`.
+        damping: see :func:`privcirnet.nn.functional.circulant.damped`.
     """
     return {b: squared_error(weight, information, b, damping, pad=True) for b in block_sizes}
 

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import is_sum, module_of
+from privcirnet.nn.modules import row_of
 from privcirnet.nn.moves import Rearrange, SliceChannels, Take
 from privcirnet.nn.norm import Affine, TokenBatchNorm
 
@@ -70,7 +70,7 @@ def _terms(graph: fx.GraphModule, node: fx.Node) -> Summands:  # noqa: PLR0911
             return Summands(layers=(node,))
         case Square() | Aespa():
             return Summands(squares=(node,))
-        case nn.Identity() | _DropoutNd():
+        case module if row_of(module).kind == "nothing":
             return _terms(graph, node.all_input_nodes[0])
         case _BatchNorm() | Affine():
             before = _terms(graph, node.all_input_nodes[0])
@@ -187,7 +187,7 @@ def layer_before(graph: fx.GraphModule, node: fx.Node) -> fx.Node | None:
         case _BatchNorm() | Affine():
             place = place_of(graph, source)
             return place.layers[0] if place and not place.behind else None
-        case module if isinstance(module, nn.Identity | _DropoutNd) or _keeps_map_channels(module):
+        case module if row_of(module).kind == "nothing" or _keeps_map_channels(module):
             return layer_before(graph, source)
         case _:
             return None
@@ -241,7 +241,7 @@ def layers_behind(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node] | None:
         match module_of(graph, user):
             case nn.Linear() | nn.Conv2d():
                 layers.append(user)
-            case nn.Flatten() | nn.Identity() | _DropoutNd() | Rearrange() | Take() | SliceChannels():
+            case module if _only_moves(module):
                 further = layers_behind(graph, user)
                 if further is None:
                     return None
@@ -249,3 +249,8 @@ def layers_behind(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node] | None:
             case _:
                 return None
     return layers
+
+
+def _only_moves(module: nn.Module | None) -> bool:
+    """Return whether a module leaves values as they are, but for their places."""
+    return isinstance(module, nn.Flatten | Rearrange | Take | SliceChannels) or row_of(module).kind == "nothing"

@@ -261,7 +261,8 @@ def restore_attributes(model: nn.Module) -> Generator[None]:
     """Restore the attributes of modules afterwards, and the contents of lists, dicts and sets among these.
 
     Yields:
-        Nothing."""
+        Nothing.
+    """
     attributes = [(vars(module), dict(vars(module))) for module in model.modules()]
     values = [value for _, state in attributes for value in state.values()]
     listed = [(value, list(value)) for value in values if isinstance(value, list)]

@@ -1,4 +1,4 @@
-"""Comparisons of a network's forms: the quantized network with the one it was made of, and a program with the quantized."""
+"""Comparisons of a network's forms: a quantized network with the one it was made of, a program with the quantized."""
 
 from collections.abc import Mapping
 from math import prod

@@ -60,7 +60,7 @@ def circulant_(
         model: A network with dense weights; named layers that compute theirs (weight_norm, pruning) get plain ones.
         block_sizes: Block size for each layer, by module name; 1 leaves a layer dense.
         importance: Non-negative weights of the entries, by module name, each of its weight's shape; for example
-            `privcirnet.blocksize_search.curvature.diagonal_fisher`. Layers without one are projected with equal weights.
+            `privcirnet.blocksize_search.curvature.diagonal_fisher`. Layers without one have equal weights.
         pad: Whether a layer that its block size does not divide is padded; if not, it is an error. One whose channels a
             batch norm or AESPA shares by blocks cannot be.
         images: Some hundreds as the network reads them, (N, ...), on its device; they need no labels.
@@ -300,9 +300,9 @@ def dense_state_dict(model: nn.Module) -> dict[str, Tensor]:
 def candidates(model: nn.Module, block_size: int) -> dict[str, str]:
     """Say of every layer whether it can be converted at one block size.
 
-    Each layer is judged alone, by the rules of :func:`circulant_`, and nothing is computed on tensors. That function has
-    further conditions on the whole network: torch.fx must be able to trace it, and it must find the batch norms behind
-    converted convolutions.
+    Each layer is judged alone, by the rules of :func:`circulant_`, and nothing is computed on tensors. That function
+    has further conditions on the whole network: torch.fx must be able to trace it, and it must find the batch norms
+    behind converted convolutions.
 
     Args:
         model: A network; left as it was.

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from privcirnet.artifact.summaries import ExportSummary, InferenceSummary, LayerRow, Prediction, Priced, Search
 from privcirnet.he.planning.profile import column_unit
-from privcirnet.report import pictures, runs
+from privcirnet.report import pictures, quantities
 from privcirnet.report.pictures import Bar, Column, Heat
 from privcirnet.report.runs import STAGES, LadderStep, Runs, ladder_steps, total
 
@@ -76,7 +76,7 @@ def heat_rows(search: Search) -> list[tuple[str, list[Cell]]]:
     def cell(name: str, size: int) -> Cell:
         value = search.sensitivity.get(name, {}).get(size, 0.0 if size == 1 else None)
         colours = None if value is None else pictures.heat(pictures.log_fraction(value, low, high))
-        return Cell(runs.tiny(value), colours, search.block_sizes.get(name) == size)
+        return Cell(quantities.tiny(value), colours, search.block_sizes.get(name) == size)
 
     return [(name, [cell(name, size) for size in heat_sizes(search)]) for name in names]
 
@@ -104,7 +104,7 @@ def latency_chart(search: Search) -> Markup | None:
         for size, uniform in sorted(search.uniform.items())
     }
     times["the plan found"] = (search.latency_predicted_s, "predicted")
-    in_words = partial(runs.latency, counted=search.counted)
+    in_words = partial(quantities.latency, counted=search.counted)
     bars = [Bar(label, s, in_words(s), style) for label, (s, style) in times.items() if s is not None]
     if not bars:
         return None
@@ -249,20 +249,20 @@ def tiles(infer: InferenceSummary) -> list[Tile]:
     """Return the four big numbers."""
     rounds = [] if infer.rounds is None else [f"in {infer.rounds} rounds"]
     of_time, of_size = _phases(infer)
-    keys = [] if infer.bytes_keys is None else [f"and {runs.size(infer.bytes_keys)} of keys, once"]
+    keys = [] if infer.bytes_keys is None else [f"and {quantities.size(infer.bytes_keys)} of keys, once"]
     network = "integer network" if infer.exact else "same"
     return [
         Tile(
-            runs.percent(infer.top1_encrypted, 1),
+            quantities.percent(infer.top1_encrypted, 1),
             f"accuracy, {infer.done}",
-            f"on {infer.images} images; the {network} in clear: {runs.percent(infer.top1_clear, 1)}",
+            f"on {infer.images} images; the {network} in clear: {quantities.percent(infer.top1_clear, 1)}",
         ),
         Tile(
-            runs.seconds(infer.seconds_per_image),
+            quantities.seconds(infer.seconds_per_image),
             "per image",
             "; ".join([f"client and server together, {place(infer)}", *of_time]),
         ),
-        Tile(runs.size(infer.bytes_per_image), "exchanged per image", "; ".join(rounds + of_size + keys)),
+        Tile(quantities.size(infer.bytes_per_image), "exchanged per image", "; ".join(rounds + of_size + keys)),
         _nearness(infer),
     ]
 
@@ -273,18 +273,20 @@ def _phases(infer: InferenceSummary) -> tuple[list[str], list[str]]:
     if online is None:
         return [], []
     if not infer.prepared:
-        size = f"{runs.size(online.bytes_per_image)} in {online.rounds} rounds of it in the online phase"
-        return [f"{runs.seconds(online.seconds_per_image)} of it in the online phase, after its preparation"], [size]
+        size = f"{quantities.size(online.bytes_per_image)} in {online.rounds} rounds of it in the online phase"
+        return [f"{quantities.seconds(online.seconds_per_image)} of it in the online phase, after its preparation"], [
+            size
+        ]
     if before is None:
         return ["all encrypted work was done before"], []
-    size = f"{runs.size(before.bytes_per_image)} before it, for its preparation"
-    return [f"{runs.seconds(before.seconds_per_image)} before it, for its preparation"], [size]
+    size = f"{quantities.size(before.bytes_per_image)} before it, for its preparation"
+    return [f"{quantities.seconds(before.seconds_per_image)} before it, for its preparation"], [size]
 
 
 def _nearness(infer: InferenceSummary) -> Tile:
     """Return the nearness of the encrypted logits to those in clear."""
     if infer.logits_bits is not None:
-        moved, beyond = runs.tiny(infer.logit_max_difference), len(infer.beyond or ())
+        moved, beyond = quantities.tiny(infer.logit_max_difference), len(infer.beyond or ())
         note = f"of the largest logit, in the worst image; a logit moved by {moved} at most"
         note += f"; {beyond} images are beyond the bounds" if beyond else ""
         equal = infer.images if infer.argmax_equal is None else infer.argmax_equal
@@ -296,7 +298,7 @@ def _nearness(infer: InferenceSummary) -> Tile:
 
 def exactness(infer: InferenceSummary) -> str:
     """Return the meaning of equal logits, in words."""
-    moved = runs.tiny(infer.logit_max_difference)
+    moved = quantities.tiny(infer.logit_max_difference)
     return f"{infer.in_words_exact}; rounding moved a logit by {moved} at most" if infer.unit else infer.in_words_exact
 
 
@@ -327,12 +329,12 @@ def _order(logit: float | None) -> float:
 
 def ladder_chart(whole: Iterable[LadderStep], some: Iterable[LadderStep]) -> Markup:
     """Return a chart of top-1 at each step, on an axis from 0 to 100 percent."""
-    bars = [Bar(f"{r.name} · {r.images}", r.top1, runs.percent(r.top1), "whole") for r in whole]
-    bars += [Bar(f"{r.name} · {r.images}", r.top1, runs.percent(r.top1), "some", r.interval) for r in some]
+    bars = [Bar(f"{r.name} · {r.images}", r.top1, quantities.percent(r.top1), "whole") for r in whole]
+    bars += [Bar(f"{r.name} · {r.images}", r.top1, quantities.percent(r.top1), "some", r.interval) for r in some]
     return pictures.bar_chart(
         bars,
         title="Top-1 accuracy at each step, from 0 to 100 percent; the table has the numbers",
-        axis=[(x, runs.percent(x, 0)) for x in (0, 25, 50, 75, 100)],
+        axis=[(x, quantities.percent(x, 0)) for x in (0, 25, 50, 75, 100)],
     )
 
 

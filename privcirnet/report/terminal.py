@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from privcirnet.artifact.summaries import InferenceSummary, LayerRow
-from privcirnet.report import runs
+from privcirnet.report import quantities
 from privcirnet.report.runs import LadderStep, Runs, ladder_steps, total
 
 
@@ -30,7 +30,7 @@ def print_tables(runs: Runs, console: Console) -> None:
     if infer.logits_bits is not None:
         near = f"The logits of {infer.images} images are right to {infer.logits_bits:.1f} bits of the largest one"
     console.print(
-        f"{near}; {runs.seconds(infer.seconds_per_image)} and {runs.size(infer.bytes_per_image)} an image. "
+        f"{near}; {quantities.seconds(infer.seconds_per_image)} and {quantities.size(infer.bytes_per_image)} an image. "
         f"{_prepared(infer)}Report: {runs.page_path}",
         markup=False,
         highlight=False,
@@ -43,9 +43,9 @@ def _prepared(infer: InferenceSummary) -> str:
     online, before = infer.online, infer.preparation
     if online is None:
         return ""
-    first = f"after {runs.seconds(before.seconds_per_image)} of preparation each" if before else "prepared before"
+    first = f"after {quantities.seconds(before.seconds_per_image)} of preparation each" if before else "prepared before"
     whose = f"{infer.prepared} images" if infer.prepared else "Of that the online phase"
-    return f"{whose} took {runs.seconds(online.seconds_per_image)} and {runs.size(online.bytes_per_image)}, {first}. "
+    return f"{whose} took {quantities.seconds(online.seconds_per_image)} and {quantities.size(online.bytes_per_image)}, {first}. "
 
 
 def ladder_table(ladder: list[LadderStep]) -> Table:
@@ -59,8 +59,8 @@ def ladder_table(ladder: list[LadderStep]) -> Table:
         cells = (
             step.name,
             step.images,
-            runs.percent(step.top1),
-            "" if step.parameters is None else runs.count(step.parameters),
+            quantities.percent(step.top1),
+            "" if step.parameters is None else quantities.count(step.parameters),
         )
         table.add_row(*map(Text, cells))
     return table
@@ -76,7 +76,7 @@ def layer_table(layers: list[LayerRow], counted: bool = False) -> Table:
     """
     table = Table(title="Encrypted layers, one image", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("layer", overflow="fold")
-    columns = _COLUMNS | {"predicted": lambda row: runs.latency(row.seconds_predicted, counted)}
+    columns = _COLUMNS | {"predicted": lambda row: quantities.latency(row.seconds_predicted, counted)}
     filled = {heading: cell for heading, cell in columns.items() if any(re.search(r"\d", cell(row)) for row in layers)}
     for heading in filled:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -96,7 +96,7 @@ def _if(value: float | None, form: Callable[[Any], str]) -> str:
     return "" if value is None else form(value)
 
 
-_count = runs.count
+_count = quantities.count
 _COLUMNS: dict[str, Callable[[LayerRow], str]] = {
     "b": lambda row: _if(row.block_size, _count),
     "level": lambda row: _if(row.level, _count),
@@ -104,8 +104,8 @@ _COLUMNS: dict[str, Callable[[LayerRow], str]] = {
     "HE-Rot": lambda row: _count(row.rotations),
     "HE-Pmult": lambda row: _count(row.pmults),
     "ct up+down": lambda row: f"{_count(row.ciphertexts_up)}+{_count(row.ciphertexts_down)}",
-    "bytes": lambda row: runs.size(_sent(row)),
-    "predicted": lambda row: runs.latency(row.seconds_predicted, False),
-    "measured": lambda row: runs.seconds(row.seconds),
+    "bytes": lambda row: quantities.size(_sent(row)),
+    "predicted": lambda row: quantities.latency(row.seconds_predicted, False),
+    "measured": lambda row: quantities.seconds(row.seconds),
 }
 """Heading -> cell of a layer."""

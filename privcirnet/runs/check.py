@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 
 from privcirnet.blocksize_search.latency import layer_shapes
 from privcirnet.config import HEConfig
-from privcirnet.data.own import check_classes
+from privcirnet.data.dataset import check_classes
 from privcirnet.errors import RuleError, listed
 from privcirnet.he.planning.plan_program import PlannedProgram, fit_draft, predicted_online, predicted_seconds, scaled
 from privcirnet.he.planning.profile import LINKS, UNITS, NetworkLink, Profile

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.cleartext import CleartextClient
+from privcirnet.he.bfv.engines import CleartextClient
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import wire

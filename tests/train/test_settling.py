@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from privcirnet.data.own import OwnImages
+from privcirnet.data.dataset import OwnImages
 from privcirnet.nn.activations import Aespa1d, Aespa2d
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm
 from privcirnet.train import recalibration

@@ -41,7 +41,7 @@ def engine_of(name: str) -> Engine:
         from privcirnet.he.bfv.seal import TensealClient, TensealServer
 
         return Engine(partial(SeparateClient, TensealClient), partial(SeparateServer, TensealServer))
-    from privcirnet.he.bfv.cleartext import CleartextClient, CleartextServer
+    from privcirnet.he.bfv.engines import CleartextClient, CleartextServer
 
     return Engine(partial(SeparateClient, CleartextClient), partial(SeparateServer, CleartextServer))
 

@@ -383,7 +383,7 @@ class SequentialServer(ABC):
 
 
 class _LayerRun:
-    """One run of a layer's circuit: products with zero are left out, and sums of none.
+    """One run of a layer's circuit: products with zero are left out, and sums of none with their rotations.
 
     A rotated input is dropped once no later sum reads it.
     """
@@ -394,12 +394,11 @@ class _LayerRun:
         self._server, self._circuit, self._inputs, self._keys = server, circuit, inputs, keys
         self._columns = server.parameters.ring_degree // 2
         rotated = [(source, step % self._columns) for source, step in circuit.rotated]
-        self._sums = [
-            [(rotated[index], weights[weight]) for index, weight in terms if weights[weight] is not None]
-            for terms in circuit.sums
-        ]
+        sums = [[(rotated[index], weights[weight]) for index, weight in terms] for terms in circuit.sums]
+        self._sums = [terms if any(factor is not None for _, factor in terms) else [] for terms in sums]
         inner = [number for terms in circuit.outputs for number, _ in terms]
         self._readers = Counter(place for number in inner for place, _ in self._sums[number])
+        self._rotated: dict[Pair, Any] = {}
         self._in_ntt: dict[Pair, Any] = {}
 
     def outputs(self) -> list[Any]:
@@ -416,15 +415,20 @@ class _LayerRun:
         return reduce(lambda total, step: self._server.add(total, self._turned(total, step)), folds, total)
 
     def _inner(self, number: int) -> Any:
-        places, factors = zip(*self._sums[number], strict=True)
+        places = [place for place, _ in self._sums[number]]
         for source, step in places:
-            if (source, step) not in self._in_ntt:
-                self._in_ntt[source, step] = self._server.to_ntt(self._turned(self._inputs[source], step))
-        total = self._server.combine([self._in_ntt[place] for place in places], factors)
+            if (source, step) not in self._rotated:
+                self._rotated[source, step] = self._turned(self._inputs[source], step)
+        products = [(place, factor) for place, factor in self._sums[number] if factor is not None]
+        for place, _ in products:
+            if place not in self._in_ntt:
+                self._in_ntt[place] = self._server.to_ntt(self._rotated[place])
+        total = self._server.combine([self._in_ntt[place] for place, _ in products], [factor for _, factor in products])
         self._readers.subtract(places)
         for place in set(places):
             if not self._readers[place]:
-                del self._in_ntt[place]
+                del self._rotated[place]
+                self._in_ntt.pop(place, None)
         return total
 
     def _turned(self, ciphertext: Any, step: int) -> Any:

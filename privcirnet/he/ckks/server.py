@@ -94,7 +94,7 @@ class CkksServer:
         return Ciphertext(self.at(count - 1).context.chain, residues, count)
 
     def load_keys(self, message: Message, names: Names) -> Keys:
-        """Return a client's keys, checked; see :func:`received.load_keys`.
+        """Return a client's keys, checked; see :func:`load_keys`.
 
         Args:
             message: result of :meth:`CkksClient.evaluation_keys`.

@@ -20,8 +20,8 @@ t - 1, so digits below it, and the carry, serve both. The output is (p + h) Z + 
 
 The client's share is known before the image, as is the share w that it chooses of the result. So its digits go into
 tables ahead (:mod:`mpc.comparison`), and online four messages pass: the server's digits, the low and high results, the
-top, and the result. Below are the public shape of a step (:class:`ExactFloor`), and each party's turns, ahead, where the
-client begins, and online, where the server does.
+top, and the result. Below are the public shape of a step (:class:`ExactFloor`) and each party's turns, ahead, where
+the client begins, and online, where the server does.
 """
 
 from collections.abc import Iterator, Sequence

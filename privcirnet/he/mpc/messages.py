@@ -1,4 +1,4 @@
-"""What exact steps are made of: messages and state, and a bit of one party times a number of the other.
+"""Building blocks of exact steps: messages and state, and a bit of one party times a number of the other.
 
 Messages have planes, a word for 64 values, and numbers, as planes of their bits. The party that begins yields a
 message's parts and is sent those of the answer; the other yields an empty list first.

@@ -268,7 +268,7 @@ def online_seconds(shape: LinearShape, block_size: int, profile: Profile) -> flo
 
 
 def online_cost(operation: Operation, shape: tuple[int, int, int], profile: Profile, link: NetworkLink) -> Cost:
-    """Return :func:`cost.operation_cost` of what is left when the image comes; ``shape``: (C, H, W) of its result."""
+    """Return :func:`operation_cost` of what is left when the image comes; ``shape``: (C, H, W) of its result."""
     return operation.cost(_Online(profile, link), shape)
 
 

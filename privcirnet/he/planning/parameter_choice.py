@@ -48,7 +48,7 @@ class Requirements:
     """Requirements of a program on t, for any n and q.
 
     Attributes:
-        wrapping: :func:`truncation.wrapping_masks`.
+        wrapping: :func:`bounds.wrapping_masks`.
         failure_bits: an image has a wrong truncation with probability at most 2^-failure_bits.
         exact: number that t must be greater than for exact steps.
         multiple: number that t - 1 must be a multiple of for them.

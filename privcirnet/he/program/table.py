@@ -189,7 +189,7 @@ class ExactTable(ExactStep):
 
     Attributes:
         bits: number of bits that go before, 0 or more.
-        function: name of f (:func:`nonpolynomial.function_named`).
+        function: name of f (:func:`function_named`).
         log_step_in: log2 of the index's step, real value = q x 2^log_step_in.
         log_step_out: log2 of the result's step.
         low: least q that is told from others.

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import torch
 from torch import fx, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
@@ -20,11 +19,11 @@ from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.rearrangement import Rearrangement
 from privcirnet.he.program.table import tabulated
-from privcirnet.nn import moves, nonpolynomial
 from privcirnet.nn.activations import Square
 from privcirnet.nn.graph import module_of
-from privcirnet.nn.modules import function_name
-from privcirnet.nn.moves import Concat, Rearrange, grid_of
+from privcirnet.nn.modules import function_name, row_of
+from privcirnet.nn.moves import Concat, HeadProduct, HeadTranspose, Rearrange, SliceChannels, Take, ToTokens, grid_of
+from privcirnet.nn.nonpolynomial import Centered, SubtractMax, SumChannels
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.steps import factors
 from privcirnet.nn.windows import pair, pool_window
@@ -147,14 +146,14 @@ class ProgramBuilder:
                 self._keep(node, self._pool(node, pool, inputs[0]))
             case _ if function := function_name(module):
                 self._keep(node, self._function(node, function, inputs))
-            case moves.HeadProduct():
+            case HeadProduct():
                 self._keep(node, self._product(node, module, [self._lowered[source] for source in factors(node)]))
             case Concat():
                 parts = self._alike([self._lowered[source] for source in node.args if isinstance(source, fx.Node)])
                 self._keep(node, self._concat(node, parts))
             case None:
                 self._keep(node, self._node(node, op.Add(), self._alike(self._unrounded(node, inputs))))
-            case nn.Identity() | _DropoutNd():
+            case _ if row_of(module).kind == "nothing":
                 self._lowered[node] = inputs[0]
             case _:
                 self._keep(node, self._of_one_value(node, module, inputs[0]))
@@ -163,9 +162,9 @@ class ProgramBuilder:
         self._lowered[node] = lowered
         self._append(lowered)
         match module_of(self.graph, node):
-            case moves.ToTokens():
+            case ToTokens():
                 are_tokens = True
-            case moves.Take():
+            case Take():
                 are_tokens = False
             case Rearrange(after=after):
                 are_tokens = len(after) == 2
@@ -180,7 +179,7 @@ class ProgramBuilder:
 
     def _check_layout(self, node: fx.Node, module: nn.Module | None, source: Node) -> None:
         """Raise where torch would take the axes of tokens for those of a map, or the reverse."""
-        of_maps, of_tokens = (nn.Conv2d, nn.AvgPool2d, nn.Flatten), (moves.Take,)
+        of_maps, of_tokens = (nn.Conv2d, nn.AvgPool2d, nn.Flatten), (Take,)
         are_tokens = source.name in self._tokens
         linear_on_map = isinstance(module, nn.Linear) and not are_tokens and source.shape[1:] != (1, 1)
         if (isinstance(module, of_maps) and are_tokens) or (isinstance(module, of_tokens) and not are_tokens):
@@ -231,12 +230,12 @@ class ProgramBuilder:
     def _of_one_value(self, node: fx.Node, module: nn.Module, source: Node) -> Node:
         log_step = source.log_step
         match module:
-            case nonpolynomial.Centered():
+            case Centered():
                 operation, log_step = op.Center(module.width), log_step - module.bits
-            case nonpolynomial.SumChannels():
+            case SumChannels():
                 operation = op.SumChannels(module.groups, source.shape[0] // module.groups)
                 self.weights[node.name] = constants(module.bias, log_step, str(node.target))
-            case nonpolynomial.SubtractMax():
+            case SubtractMax():
                 operation = op.SubtractMax(module.groups, source.shape)
             case Rearrange():
                 operation = self._gather(node, module, source)
@@ -244,7 +243,7 @@ class ProgramBuilder:
                 operation = max_pool(module, source.shape)
             case _:
                 operation = _rearrangement_of(module)
-        if isinstance(module, moves.ToTokens):
+        if isinstance(module, ToTokens):
             self.weights[node.name] = constants(module.constants.T, source.log_step, str(node.target))
         shape = operation.shape_after([source.shape])
         return Node(node.name, operation, (source.name,), shape, log_step, str(node.target))
@@ -319,7 +318,7 @@ class ProgramBuilder:
         b, self.weights[node.name], log_step = self._numbers(module, source.log_step, name)
         return Node(node.name, op.Linear(unplanned(shape, b)), (source.name,), shape.output_shape, log_step, name)
 
-    def _product(self, node: fx.Node, module: moves.HeadProduct, inputs: list[Node]) -> Node:
+    def _product(self, node: fx.Node, module: HeadProduct, inputs: list[Node]) -> Node:
         left, right = (source.shape for source in inputs)
         shapes = LinearShape.product(left, right, module.heads), LinearShape.product(right, left, module.heads)
         operation = op.MatMul(*map(unplanned_factor, shapes))
@@ -334,13 +333,13 @@ def _rearrangement_of(module: nn.Module) -> Rearrangement:
     match module:
         case nn.Flatten():
             return op.Flatten()
-        case moves.ToTokens():
+        case ToTokens():
             return op.Tokens()
-        case moves.Take():
+        case Take():
             return op.Take(module.place)
-        case moves.SliceChannels():
+        case SliceChannels():
             return op.SliceChannels(module.first, module.count)
-        case moves.HeadTranspose():
+        case HeadTranspose():
             return op.Transpose(module.heads)
         case _:
             raise AssertionError(module)

@@ -157,7 +157,7 @@ _ALIKE = ("activation", "gate", "sum", "difference", "product", "numbers", "squa
 def put_images_first(edit: GraphEditor) -> None:
     """Let whatever works on single values or on channels read and give values whose first axis is that of images.
 
-    Moves before and behind take values there and back; :func:`.moves.settle_moves` makes nothing of most of them.
+    Moves before and behind take values there and back; :func:`settle_moves` makes nothing of most of them.
     """
     numbers: dict[fx.Node, Any] = {}
     for node in list(edit.graph.graph.nodes):

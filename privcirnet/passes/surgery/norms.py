@@ -137,7 +137,7 @@ def scale(edit: GraphEditor, node: fx.Node, factors: Tensor, shifts: Tensor, eff
     Args:
         factors: (C,).
         shifts: (C,).
-        effect: see :mod:`.changes`.
+        effect: see :mod:`.edit`.
     """
     last = channels_last(edit, node)
     batch = (TokenBatchNorm if last else nn.BatchNorm2d)(len(factors))

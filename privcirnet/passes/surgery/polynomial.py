@@ -30,7 +30,7 @@ from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.passes.convert import share_by_blocks_
 from privcirnet.passes.origin import compared, logits_of_some
 from privcirnet.passes.shape_tracing import trace_at
-from privcirnet.passes.surgery import functions, norms, pads, reductions, sums, windows
+from privcirnet.passes.surgery import functions, norms, pads, sums, windows
 from privcirnet.passes.surgery import functions as own
 from privcirnet.passes.surgery.attention import join_parts, read_attentions, settle_attention
 from privcirnet.passes.surgery.edit import (
@@ -227,7 +227,7 @@ def _visit(edit: GraphEditor, node: fx.Node, activation: str) -> None:
     if "constant" in node.meta:
         return
     if kind == "reduction" or named(edit.graph, node) == "mean":
-        settled = reductions.settle_reduction(edit, node)
+        settled = sums.settle_reduction(edit, node)
         if settled is None:
             return
         node, kind = settled, kind_of(edit.graph, settled)
@@ -277,7 +277,7 @@ def _replace(edit: GraphEditor, node: fx.Node, kind: str, activation: str) -> No
 
 
 _TAKEN_APART: dict[str, Callable[[GraphEditor, fx.Node], list[fx.Node]]] = {
-    "stack": reductions.stack,
+    "stack": sums.stack,
     "gated": functions.gated,
     "function": functions.as_modules,
 }

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from privcirnet.he.bfv import cleartext
 from privcirnet.he.bfv import client as kernel_client
+from privcirnet.he.bfv import engines
 from privcirnet.he.bfv import kernel_engine as kernel
 from privcirnet.he.bfv import seal as tenseal
 from privcirnet.he.layers import spectral_layer
@@ -39,7 +39,7 @@ def reachable(*roots: object) -> list[object]:
 SECRETS = (
     kernel_client.KernelClient,
     tenseal.TensealClient,
-    cleartext.CleartextClient,
+    engines.CleartextClient,
     seal.KeyGenerator,
     seal.SecretKey,
     seal.Encryptor,

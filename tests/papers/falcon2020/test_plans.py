@@ -15,7 +15,7 @@ from papers.falcon2020.planning.periodic import periodic_plan
 from papers.falcon2020.planning.plan import Plan
 from papers.layouts.falcon import falcon_plan
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.bfv import cleartext
+from privcirnet.he.bfv import engines
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring import modular
 from tests.he.insecure import insecure_parameters
@@ -29,8 +29,8 @@ def in_clear(plan: Plan, image: np.ndarray, bits: int = 41) -> np.ndarray:
     """The results of the clear-text engine modulo one prime, as signed integers."""
     parameters = insecure_parameters(plan.circuit.ring_degree, plain_bits=bits)
     client, server, t = (
-        cleartext.CleartextClient(parameters),
-        cleartext.CleartextServer(parameters),
+        engines.CleartextClient(parameters),
+        engines.CleartextServer(parameters),
         parameters.plain_modulus,
     )
     rotations = plan.circuit.rotations

@@ -6,7 +6,7 @@ import pytest
 from papers.falcon2020.circuits.evaluator import encode, run
 from papers.layouts.falcon_quantized import QuantizedLayer, exact_circuit
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.bfv import cleartext
+from privcirnet.he.bfv import engines
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring import modular
 from tests.he.insecure import insecure_parameters
@@ -19,8 +19,8 @@ def outputs(made: QuantizedLayer, circuit, x: np.ndarray) -> np.ndarray:
     """What the clear-text engine leaves at the outputs' slots, as signed integers."""
     parameters, values, places = insecure_parameters(N, plain_bits=45), made.layout.values, made.layout.outputs
     client, server, t = (
-        cleartext.CleartextClient(parameters),
-        cleartext.CleartextServer(parameters),
+        engines.CleartextClient(parameters),
+        engines.CleartextServer(parameters),
         parameters.plain_modulus,
     )
     keys = server.load(client.keys(circuit.rotations), circuit.rotations)

@@ -4,11 +4,12 @@ The client's public key is an encryption of zero, z, modulo the data primes. Wit
 distribution, z u + (0, e1) is a fresh one. The error e0 that SEAL adds to the first polynomial is left out: flooding
 noise covers it. See docs/mathematics.md, "Circuit privacy".
 
-Rounding to k bits (:mod:`bfv.parameters` has the format): with q' = p_1 ... p_l and Chinese remainders, x / q' is the sum
-over j of y_j / p_j mod 1, where y_j is x (q' / p_j)^-1 mod p_j. 128 bits of each fraction are added up, in two words;
-the upper k are the rounded coefficient. Back: with r = (c q' + 2^(k - 1)) mod 2^k, round(c q' / 2^k) 2^k = c q' + 2^(k
-- 1) - r, which mod p_j is 1 / 2 - r 2^-k times 2^k, since p_j divides q'. So there is no division, and r needs only the
-lowest words of the product.
+Rounding to k bits (:mod:`bfv.parameters` has the format): with q' = p_1 ... p_l and Chinese remainders, x / q' is the
+sum over j of y_j / p_j mod 1, where y_j is x (q' / p_j)^-1 mod p_j. 128 bits of each fraction are added up, in two
+words; the upper k are the rounded coefficient.
+
+Back: with r = (c q' + 2^(k - 1)) mod 2^k, round(c q' / 2^k) 2^k = c q' + 2^(k - 1) - r, which mod p_j is 1 / 2 - r 2^-k
+times 2^k, since p_j divides q'. So there is no division, and r needs only the lowest words of the product.
 """
 
 from dataclasses import dataclass

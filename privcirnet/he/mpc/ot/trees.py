@@ -11,9 +11,9 @@ EUROCRYPT 2023, figure 3): all levels sum to one secret Delta, and the holder ha
 children are r and r + Delta, those of a node x are H(x) and x + H(x), so that a level costs half an AES a node and one
 block is sent for it. H(x) = pi(s) + s, where s = (x0 + x1, x0) of x's halves, is circular correlation robust for an
 ideal permutation pi (Guo, Katz, Wang, Yu, S&P 2020, section 7.3). The blocks are sent under correlated transfers of the
-same Delta, of which the holder has t = q + u Delta: it gets the sum of the right nodes where u is 1 and of the left ones
-elsewhere, and its path goes the other way. At the end of its path it gets the leaf plus Delta, for all leaves sum to
-Delta. Delta's lowest bit is 1, a leaf's is 0, or 1 at the end of the holder's path: leaves are correlated transfers.
+same Delta, of which the holder has t = q + u Delta: it gets the sum of the right nodes where u is 1 and of the left
+ones elsewhere, and its path goes the other way. At the end of its path it gets the leaf plus Delta, for all leaves sum
+to Delta. Delta's lowest bit is 1, a leaf's is 0, or 1 at the end of the holder's path: leaves are correlated transfers.
 Nothing here notices a maker that sends other blocks; :mod:`mpc.ot.silent` does.
 """
 
