@@ -412,5 +412,5 @@ def _environment() -> Environment:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     names = ("seconds", "latency", "size", "percent", "count", "scaled", "tiny")
-    environment.filters |= {name: getattr(runs, name) for name in names}
+    environment.filters |= {name: getattr(quantities, name) for name in names}
     return environment

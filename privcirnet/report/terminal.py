@@ -45,7 +45,10 @@ def _prepared(infer: InferenceSummary) -> str:
         return ""
     first = f"after {quantities.seconds(before.seconds_per_image)} of preparation each" if before else "prepared before"
     whose = f"{infer.prepared} images" if infer.prepared else "Of that the online phase"
-    return f"{whose} took {quantities.seconds(online.seconds_per_image)} and {quantities.size(online.bytes_per_image)}, {first}. "
+    return (
+        f"{whose} took {quantities.seconds(online.seconds_per_image)} and "
+        f"{quantities.size(online.bytes_per_image)}, {first}. "
+    )
 
 
 def ladder_table(ladder: list[LadderStep]) -> Table:
