@@ -85,6 +85,11 @@ class _OneModulus(SequentialServer):
         return ciphertext
 
 
+def evaluator_of(server: type[SequentialServer]) -> type[_OneModulus]:
+    """Return an engine of one plain modulus that runs circuits, too; see :class:`.evaluator.Evaluator`."""
+    return type("Evaluator", (_OneModulus, server), {})
+
+
 class SeparateServer:
     """The server's side for all plain moduli; see :class:`.interface.LeveledServer`.
 
@@ -94,8 +99,8 @@ class SeparateServer:
     """
 
     def __init__(self, server: type[SequentialServer], parameters: LeveledParameters, plan: KeyPlan) -> None:
-        evaluator = type("Evaluator", (_OneModulus, server), {})
-        self.evaluators, self._names = [evaluator(each) for each in parameters.moduli], [name for name, _ in plan.keys]
+        self.evaluators = [evaluator_of(server)(each) for each in parameters.moduli]
+        self._names = [name for name, _ in plan.keys]
         self.rows = len(self.evaluators)
 
     def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[Any]:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from papers.falcon2020.circuits.engines import evaluator_of
 from papers.falcon2020.circuits.evaluator import encode, run
 from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
 from papers.falcon2020.planning.lola import lola_plan
@@ -30,7 +31,7 @@ def in_clear(plan: Plan, image: np.ndarray, bits: int = 41) -> np.ndarray:
     parameters = insecure_parameters(plan.circuit.ring_degree, plain_bits=bits)
     client, server, t = (
         engines.CleartextClient(parameters),
-        engines.CleartextServer(parameters),
+        evaluator_of(engines.CleartextServer)(parameters),
         parameters.plain_modulus,
     )
     rotations = plan.circuit.rotations

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from papers.falcon2020.circuits.engines import evaluator_of
 from papers.falcon2020.circuits.evaluator import encode, run
 from papers.layouts.falcon_quantized import QuantizedLayer, exact_circuit
 from privcirnet.errors import DoesNotFit
@@ -20,7 +21,7 @@ def outputs(made: QuantizedLayer, circuit, x: np.ndarray) -> np.ndarray:
     parameters, values, places = insecure_parameters(N, plain_bits=45), made.layout.values, made.layout.outputs
     client, server, t = (
         engines.CleartextClient(parameters),
-        engines.CleartextServer(parameters),
+        evaluator_of(engines.CleartextServer)(parameters),
         parameters.plain_modulus,
     )
     keys = server.load(client.keys(circuit.rotations), circuit.rotations)
