@@ -1,4 +1,4 @@
-"""What a trace by torch.fx would get wrong: in-place operations, forwards other than the class's, proxies left behind.
+"""Traps of a trace by torch.fx: in-place operations, forwards other than the class's, proxies left behind.
 
 torch.fx records operations as a pure dataflow. ``x.relu_()``, ``F.relu(x, inplace=True)``, ``nn.ReLU(inplace=True)``,
 ``x += y`` and ``torch.add(x, y, out=x)`` change a value that other names may stand for as well. Here such an operation
