@@ -53,7 +53,7 @@ def rotated_input(target: Residues, switched: Residues, first: Residues, order: 
 
 
 @jit
-def weights(target: Residues, integers: Integers, tables: Tables, half: Word, limb: int) -> None:
+def weights_into(target: Residues, integers: Integers, tables: Tables, half: Word, limb: int) -> None:
     """Compute a row of plaintexts, split for products.
 
     Args:
@@ -132,7 +132,7 @@ class EncodedMap:
         if len(self.short):
             return self.short[row]
         weights = np.empty(self.integers.shape, dtype=np.uint64)
-        weights(weights, self.integers, context.ring.tables, context.ring.moduli.half[limb], limb)
+        weights_into(weights, self.integers, context.ring.tables, context.ring.moduli.half[limb], limb)
         return weights
 
 
@@ -162,7 +162,7 @@ def _made(context: Context, source: LinearMap, level: int) -> EncodedMap:
 
     def row(number: int) -> None:
         limb = context.chain.limb(number, rows)
-        weights(short[number], integers, context.ring.tables, context.ring.moduli.half[limb], limb)
+        weights_into(short[number], integers, context.ring.tables, context.ring.moduli.half[limb], limb)
 
     each(row, range(rows))
     return EncodedMap(babies, list(source.groups), integers[:0] if rows else integers, short, Terms(pairs, first))
