@@ -19,8 +19,7 @@ import torch
 
 import privcirnet as pc
 from benchmarks.bench.results import markdown
-from privcirnet.artifact.summaries import InferenceSummary, Training
-from privcirnet.artifact.typed_json import read_record
+from privcirnet.artifact.summaries import InferenceSummary, Training, read_record
 from privcirnet.config import DataConfig
 from privcirnet.data import load_for
 

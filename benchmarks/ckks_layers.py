@@ -17,15 +17,14 @@ import numpy as np
 from papers.ckks import cins, circulant
 from privcirnet.he.ckks import slotwise
 from privcirnet.he.ckks.bootstrapping import parameters_for
-from privcirnet.he.ckks.cleartext import Cleartext
 from privcirnet.he.ckks.client import CkksClient
 from privcirnet.he.ckks.embedding import Reals, Slots
-from privcirnet.he.ckks.evaluator import CkksEvaluator, EncryptedEvaluator
-from privcirnet.he.ckks.layout import Layout
+from privcirnet.he.ckks.evaluator import CkksEvaluator, Cleartext, EncryptedEvaluator
 from privcirnet.he.ckks.linear_map import LinearMap
 from privcirnet.he.ckks.parameters import CkksParameters
 from privcirnet.he.ckks.server import CkksServer
 from privcirnet.he.ckks.simulator import Simulator
+from privcirnet.he.ckks.slotwise import Layout
 
 Circuit = Callable[[CkksEvaluator, Sequence], list]
 LEVEL = 4

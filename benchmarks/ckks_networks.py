@@ -19,12 +19,10 @@ from torch import nn
 from privcirnet.cli.console import progress_bar
 from privcirnet.data import Files, load
 from privcirnet.he.ckks.bootstrapping import Bootstrapping, parameters_for
-from privcirnet.he.ckks.costs import part_of, predicted
-from privcirnet.he.ckks.program import CkksProgram, Rehearsed
+from privcirnet.he.ckks.program import CkksProgram, Rehearsed, part_of, predicted
 from privcirnet.he.ckks.sums import sums_of
 from privcirnet.models import ENTRY_POINTS
-from privcirnet.passes.block_sizes import uniform_sizes
-from privcirnet.passes.convert import circulant_
+from privcirnet.passes.convert import circulant_, uniform_sizes
 from privcirnet.passes.lower import lower_real
 from privcirnet.runs.ckks import Ckks, bits_of
 from privcirnet.runs.evaluation import Evaluation, evaluate

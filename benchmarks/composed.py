@@ -27,26 +27,23 @@ from phases import noise
 from untrained import program_of
 
 from privcirnet.artifact import read_checkpoint, read_profile, read_program
-from privcirnet.blocksize_search.composition import composed_shape
-from privcirnet.blocksize_search.latency import CostPrediction, figures_of_layer
+from privcirnet.blocksize_search.latency import CostPrediction, composed_shape, figures_of_layer
 from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET
-from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, ParameterSet, choose
-from privcirnet.he.bfv.sizes import ciphertext_bytes
+from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, ParameterSet, choose, ciphertext_bytes
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.chooser import SETS
-from privcirnet.he.planning.noise_budget import budget
+from privcirnet.he.planning.parameter_choice import SETS, budget
 from privcirnet.he.planning.plan_program import planned_layer, scaled
 from privcirnet.he.planning.profile import LINKS, NetworkLink, Profile
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import Traffic, prepare, run
 from privcirnet.he.ring.sampling import FLOODING_BITS
-from privcirnet.he.rlwe.security import MAX_LOG_Q
+from privcirnet.he.rlwe.parameters import MAX_LOG_Q
 from privcirnet.models import mobilenetv2
 from privcirnet.passes.compose import Pair, pairs
 from privcirnet.passes.fuse import fuse
-from privcirnet.runs import audit
+from privcirnet.runs import interactive
 
 _NETWORK = "mobilenetv2_cifar"
 _PRIME_BITS, _TRUNCATED_BITS = 60, 8
@@ -156,8 +153,8 @@ class Runner:
         self.session = server.session(self.client.keys())
         self.image = noise(self.program)
         self.run()
-        wrong = audit.wrong_nodes(
-            self.program, audit.reconstruct(self.program, self.client.shares, self.session.shares)
+        wrong = interactive.wrong_nodes(
+            self.program, interactive.reconstruct(self.program, self.client.shares, self.session.shares)
         )
         assert not wrong, wrong
         self.found: dict[str, list[tuple[float, float, int]]] = {}

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privcirnet.runs.allocator import keep_freed_memory
-from privcirnet.train.bfloat16 import SlowConvolutions
+from privcirnet.cli.settings import keep_freed_memory
+from privcirnet.train.callbacks import SlowConvolutions
 from privcirnet.train.network import create
 
 NETWORKS = ("mobilenetv2_cifar", "resnet18_cifar", "vit_cifar")

@@ -24,14 +24,12 @@ from benchmarks.bench.networks import allowed_block_size
 from privcirnet.artifact import read_profile
 from privcirnet.blocksize_search.latency import layer_shapes
 from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET
-from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, ParameterSet, choose
-from privcirnet.he.bfv.sizes import ciphertext_bytes, reply_bits
+from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, ParameterSet, choose, ciphertext_bytes, reply_bits
 from privcirnet.he.layers import subring
 from privcirnet.he.layers.layer import Layer, layer_bytes
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.cost import linear_cost, square_cost
-from privcirnet.he.planning.noise_budget import budget
+from privcirnet.he.planning.parameter_choice import SETS, budget
 from privcirnet.he.planning.plan_program import planned_layer, scaled
 from privcirnet.he.planning.profile import LINKS, NetworkLink, Profile
 from privcirnet.models.registry import register_with_timm

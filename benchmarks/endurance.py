@@ -22,9 +22,9 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.parties.session import prepare
-from privcirnet.he.system.memory import peak_bytes
+from privcirnet.he.system.process import peak_bytes
 from privcirnet.runs.answers import answers
-from privcirnet.runs.server_process import ServerProcess, ServerTask, start_server
+from privcirnet.runs.parties import ServerProcess, ServerTask, start_server
 from privcirnet.service.client import ServiceClient
 
 _GROWTH = 0.05

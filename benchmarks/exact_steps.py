@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from privcirnet.cli.console import show_rows
-from privcirnet.he.mpc import floor_parties, lookup_parties
+from privcirnet.he.mpc import floor, lookup
 from privcirnet.he.mpc.floor import ExactFloor
 from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.mpc.ot import silent
@@ -110,14 +110,14 @@ def client(address: Any, key: bytes, name: str, source: str, values: int, turns:
         clock = [time.process_time()]
         result = np.random.default_rng(turn).integers(0, T, values, dtype=np.uint64)
         if isinstance(step, ExactFloor):
-            kept = line.begin(floor_parties.client_offline(step, own, transfers))
+            kept = line.begin(floor.client_offline(step, own, transfers))
             clock.append(time.process_time())
-            line.answer(floor_parties.client_online(step, kept, result))
+            line.answer(floor.client_online(step, kept, result))
         else:
-            kept = line.begin(lookup_parties.client_ahead(step, values, transfers))
+            kept = line.begin(lookup.client_ahead(step, values, transfers))
             clock.append(time.process_time())
             line.connection.send(kept.numbers[-1])  # for the benchmark's own index
-            line.answer(lookup_parties.client_online(step, kept, result), 1)
+            line.answer(lookup.client_online(step, kept, result), 1)
         line.connection.send((line.sent, np.diff([*clock, time.process_time()]), line.fills))
 
 
@@ -138,18 +138,18 @@ def measured(name: str, source: str, values: int, turns: int) -> dict[str, str]:
             line.connection.send("ready")
             before, started, clock = line.sent, time.perf_counter(), [time.process_time()]
             if isinstance(step, ExactFloor):
-                kept = line.answer(floor_parties.server_ahead(step, values, transfers))
+                kept = line.answer(floor.server_ahead(step, values, transfers))
             else:
-                kept = line.answer(lookup_parties.server_ahead(step, values, transfers), 3)
+                kept = line.answer(lookup.server_ahead(step, values, transfers), 3)
             middle = time.perf_counter()
             clock.append(time.process_time())
             if isinstance(step, ExactFloor):
-                found = line.begin(floor_parties.server_online(step, kept, own))
+                found = line.begin(floor.server_online(step, kept, own))
                 right = (x >> step.f).clip(0, step.most or None) if step.relu else x >> step.f
             else:
                 index = (x.astype(np.uint64) - line.connection.recv()) & np.uint64(255)
                 middle = time.perf_counter()
-                found = line.begin(lookup_parties.server_online(step, kept, index))
+                found = line.begin(lookup.server_online(step, kept, index))
                 right = np.array(step.table)[x & 255]
             ended = time.perf_counter()
             clock.append(time.process_time())

@@ -20,7 +20,7 @@ from torch import nn
 from privcirnet.artifact import write_json
 from privcirnet.cli.console import progress_bar, show_rows
 from privcirnet.data import ImageData
-from privcirnet.passes.block_sizes import uniform_sizes
+from privcirnet.passes.convert import uniform_sizes
 from privcirnet.train import stages
 from privcirnet.train.accuracy import predict
 from privcirnet.train.loop import fit

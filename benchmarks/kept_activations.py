@@ -32,13 +32,13 @@ from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.report.plots import plt, save
-from privcirnet.runs.forecast import forecast
+from privcirnet.runs.check import forecast
 from privcirnet.runs.search import SearchResult, search_in
 from privcirnet.train import stages
 from privcirnet.train.accuracy import accuracy
 from privcirnet.train.loop import fit
-from privcirnet.train.loss_rises import rank_correlation
 from privcirnet.train.recalibration import recalibrate_
+from privcirnet.train.sensitivities import rank_correlation
 
 EXACT = HEConfig(truncation="exact", nonlinear="exact")
 RANDOM = HEConfig(truncation="random", nonlinear="refused")

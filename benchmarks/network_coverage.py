@@ -41,8 +41,7 @@ from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.nn.agreement import exact_value
-from privcirnet.passes.block_sizes import uniform_sizes
-from privcirnet.passes.convert import circulant_
+from privcirnet.passes.convert import circulant_, uniform_sizes
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 from privcirnet.passes.surgery import polynomial_

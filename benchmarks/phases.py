@@ -13,9 +13,9 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import Traffic, prepare
 from privcirnet.he.ring.modular import Residues
-from privcirnet.runs import audit
+from privcirnet.runs import interactive
 from privcirnet.runs.answers import answers
-from privcirnet.runs.server_process import ServerProcess, ServerTask, start_server
+from privcirnet.runs.parties import ServerProcess, ServerTask, start_server
 from privcirnet.service.client import ServiceClient
 
 TOGETHER = 8
@@ -98,9 +98,9 @@ def wrong_nodes(program: Program, spectra: Mapping[str, Residues], image: Values
 def audited(program: Program, remote: ServiceClient, process: ServerProcess, image: Values) -> list[str]:
     """Run an image and return the nodes whose value is wrong, the logits among them."""
     (answer,) = answers(remote.client, remote, [image])
-    values = audit.reconstruct(program, remote.client.shares, process.report().seen)
+    values = interactive.reconstruct(program, remote.client.shares, process.report().seen)
     logits = [] if np.array_equal(values[program.output.name].reshape(-1), answer.logits) else ["logits"]
-    return audit.wrong_nodes(program, values) + logits
+    return interactive.wrong_nodes(program, values) + logits
 
 
 def connections(address: tuple[str, int], engine: str, count: int) -> list[dict[str, Any]]:

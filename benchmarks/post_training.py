@@ -25,7 +25,7 @@ from privcirnet.artifact import read_profile, write_json, write_text
 from privcirnet.cli.console import progress_bar
 from privcirnet.data import ImageData
 from privcirnet.data.dataset import some_images
-from privcirnet.passes.block_sizes import uniform_sizes
+from privcirnet.passes.convert import uniform_sizes
 from privcirnet.report.plots import plt, save
 from privcirnet.train.accuracy import accuracy
 from privcirnet.train.stages import load_checkpoint

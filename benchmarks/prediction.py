@@ -14,12 +14,11 @@ from common import add_data, load
 
 from privcirnet.artifact import write_json
 from privcirnet.cli.console import progress_bar, show_rows
-from privcirnet.nn.functional.circulant import admissible_block_sizes
-from privcirnet.nn.functional.sensitivity import damped
+from privcirnet.nn.functional.circulant import admissible_block_sizes, damped
 from privcirnet.report import plots
 from privcirnet.train import sensitivities, stages
-from privcirnet.train.loss_rises import loss_rises, rank_correlation
 from privcirnet.train.network import weighted_layers
+from privcirnet.train.sensitivities import loss_rises, rank_correlation
 
 KINDS = {
     "Fisher": ("fisher", 1.0),

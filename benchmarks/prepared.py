@@ -25,13 +25,13 @@ from untrained import NETWORKS, program_of
 
 from benchmarks.bench.results import markdown
 from privcirnet.artifact import read_program, write_json, write_text
-from privcirnet.artifact.typed_json import plain
+from privcirnet.artifact.summaries import plain
 from privcirnet.cli.console import progress_bar
 from privcirnet.he.system import threads
-from privcirnet.he.system.memory import peak_bytes
+from privcirnet.he.system.process import peak_bytes
 from privcirnet.report import plots
-from privcirnet.runs.links import over_links
-from privcirnet.runs.server_process import ServerTask, start_server
+from privcirnet.runs.evaluation import over_links
+from privcirnet.runs.parties import ServerTask, start_server
 from privcirnet.service.client import ServiceClient
 
 _CONNECTIONS = 6

@@ -15,8 +15,8 @@ import torchvision
 
 import privcirnet as pc
 from privcirnet.he.protocol.schedule import schedule_of
-from privcirnet.he.system.memory import peak_bytes
-from privcirnet.passes.block_sizes import uniform_sizes
+from privcirnet.he.system.process import peak_bytes
+from privcirnet.passes.convert import uniform_sizes
 
 
 def main() -> None:

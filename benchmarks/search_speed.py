@@ -15,11 +15,11 @@ import torch
 from benchmarks.bench.networks import NETWORKS, network_shapes
 from privcirnet.artifact import read_profile, write_json
 from privcirnet.blocksize_search.assignment import uniform_latency
-from privcirnet.blocksize_search.fisher import diagonal_fisher
+from privcirnet.blocksize_search.curvature import diagonal_fisher
 from privcirnet.blocksize_search.latency import figure_table
 from privcirnet.blocksize_search.solve import solve
 from privcirnet.cli.console import progress_bar, show
-from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning.cost import Objective
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.train.network import create, weighted_layers
 

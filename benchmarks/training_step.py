@@ -12,9 +12,8 @@ import torch
 from torch import nn
 
 from benchmarks.bench.networks import network_shapes
-from privcirnet.he.system.memory import peak_bytes
-from privcirnet.passes.block_sizes import candidates
-from privcirnet.passes.convert import circulant_
+from privcirnet.he.system.process import peak_bytes
+from privcirnet.passes.convert import candidates, circulant_
 from privcirnet.train.network import create
 
 

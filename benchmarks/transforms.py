@@ -9,11 +9,11 @@ is that of the estimate, which tests hold against measured noise.
 
 import numpy as np
 
+from papers.falcon2020.circuits.network_circuit import NetworkCircuit
 from papers.falcon2020.circuits.noise import noise_bits
 from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 from papers.falcon2020.planning.exact_network import ExactLayer
 from papers.layouts.falcon_quantized import QuantizedLayer, exact_circuit
-from privcirnet.he.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring import modular

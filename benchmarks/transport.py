@@ -30,10 +30,9 @@ from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import Handler, prepare, run
 from privcirnet.he.system import threads
 from privcirnet.service.access import ClientAccess, ServerAccess
-from privcirnet.service.books import ServiceState
 from privcirnet.service.certificates import make_trial
 from privcirnet.service.client import ServiceClient
-from privcirnet.service.limits import ServiceLimits
+from privcirnet.service.limits import ServiceLimits, ServiceState
 from privcirnet.service.programs import Catalogue, ProgramVersion
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.server import Service

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from papers.reproduce.untrained import LOG_STEP, keep_last_statistics_, random_network
 from privcirnet.artifact import MANIFEST, read_profile, write_program
-from privcirnet.blocksize_search.composition import worth_composing
+from privcirnet.blocksize_search.latency import worth_composing
 from privcirnet.cli.console import progress_bar
 from privcirnet.config import HEConfig
 from privcirnet.he.planning.profile import LINKS

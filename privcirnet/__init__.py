@@ -35,13 +35,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from privcirnet.api.check import check
-    from privcirnet.api.compile import compile
-    from privcirnet.api.fit import fit
-    from privcirnet.api.load import load
-    from privcirnet.api.network import network, save
-    from privcirnet.api.search import search
-    from privcirnet.blocksize_search.fisher import diagonal_fisher
+    from privcirnet.api.compile import compile, load
+    from privcirnet.api.network import fit, network, save
+    from privcirnet.api.search import check, search
+    from privcirnet.blocksize_search.curvature import diagonal_fisher
     from privcirnet.blocksize_search.solve import solve
     from privcirnet.config import CompileConfig, FitConfig, SearchConfig
     from privcirnet.config.search import fraction, uniform
@@ -51,9 +48,8 @@ if TYPE_CHECKING:
     from privcirnet.he.protocol.parties.server import Server
     from privcirnet.nn.activations import Aespa2d, Square
     from privcirnet.nn.circulant import BlockCirculantConv2d, BlockCirculantLinear
-    from privcirnet.nn.functional.sensitivity import sensitivity
-    from privcirnet.passes.block_sizes import candidates
-    from privcirnet.passes.convert import circulant_, dense_state_dict
+    from privcirnet.nn.functional.circulant import sensitivity
+    from privcirnet.passes.convert import candidates, circulant_, dense_state_dict
     from privcirnet.passes.fuse import fuse
     from privcirnet.passes.quantize import quantize
     from privcirnet.passes.surgery import polynomial_
@@ -72,22 +68,22 @@ _HOME = {
     "SearchConfig": "config",
     "Server": "he.protocol.parties.server",
     "Square": "nn.activations",
-    "candidates": "passes.block_sizes",
-    "check": "api.check",
+    "candidates": "passes.convert",
+    "check": "api.search",
     "circulant_": "passes.convert",
     "compile": "api.compile",
     "dense_state_dict": "passes.convert",
-    "diagonal_fisher": "blocksize_search.fisher",
-    "fit": "api.fit",
+    "diagonal_fisher": "blocksize_search.curvature",
+    "fit": "api.network",
     "fraction": "config.search",
     "fuse": "passes.fuse",
-    "load": "api.load",
+    "load": "api.compile",
     "network": "api.network",
     "polynomial_": "passes.surgery",
     "quantize": "passes.quantize",
     "save": "api.network",
     "search": "api.search",
-    "sensitivity": "nn.functional.sensitivity",
+    "sensitivity": "nn.functional.circulant",
     "solve": "blocksize_search.solve",
     "uniform": "config.search",
 }

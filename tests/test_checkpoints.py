@@ -17,9 +17,9 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.he.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.ckks.circuit import CkksCircuit
 from privcirnet.he.ckks.sums import sums_of
-from privcirnet.he.planning.noise_budget import budget
+from privcirnet.he.planning.parameter_choice import budget
+from privcirnet.he.program.bounds import truncation_facts
 from privcirnet.he.program.program import layers_of, squares_of
-from privcirnet.he.program.truncation import truncation_facts
 from privcirnet.passes.lower import lower_real
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.export import lower_for

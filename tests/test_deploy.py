@@ -25,8 +25,8 @@ from privcirnet.service.access import ClientAccess
 from privcirnet.service.address import parse_address
 from privcirnet.service.certificates import CLIENT, make_trial
 from privcirnet.service.client import ServiceClient
-from privcirnet.service.health import ROOM
 from privcirnet.service.refusals import Refused
+from privcirnet.service.server import ROOM
 from tests.conftest import ROOT
 from tests.he.networks import network, random_image
 from tests.service.running import serving

@@ -13,7 +13,7 @@ import pytest
 
 from privcirnet.cli.serve import reached
 from privcirnet.data import load
-from privcirnet.runs.infer import infer
+from privcirnet.runs.compiled import infer
 from privcirnet.service.client import ServiceClient
 from tests.conftest import ROOT
 from tests.scripts import STAGES, call, documented, refused, summary

@@ -29,7 +29,7 @@ from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run
-from privcirnet.runs import audit
+from privcirnet.runs import interactive
 from privcirnet.train.network import build
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -48,7 +48,7 @@ def test_a_program_s_logits_are_what_they_were(name):
     client = Client(server.greeting(), "cleartext")
     session = server.session(client.keys())
     run(client, session, image)
-    assert audit.wrong_nodes(program, audit.reconstruct(program, client.shares, session.shares)) == []
+    assert interactive.wrong_nodes(program, interactive.reconstruct(program, client.shares, session.shares)) == []
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

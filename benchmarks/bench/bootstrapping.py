@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from privcirnet.he.ckks.bootstrapping import Bootstrapping, parameters_for
-from privcirnet.he.ckks.cleartext import Cleartext
 from privcirnet.he.ckks.client import CkksClient
 from privcirnet.he.ckks.embedding import Slots
-from privcirnet.he.ckks.evaluator import CkksEvaluator, EncryptedEvaluator
+from privcirnet.he.ckks.evaluator import CkksEvaluator, Cleartext, EncryptedEvaluator
 from privcirnet.he.ckks.server import CkksServer
 from privcirnet.he.ckks.simulator import Simulator
-from privcirnet.he.rlwe.ciphertext import Ciphertext
-from privcirnet.he.system.memory import peak_bytes
+from privcirnet.he.rlwe.chain import Ciphertext
+from privcirnet.he.system.process import peak_bytes
 
 Circuit = Callable[[CkksEvaluator[Any], Any], Any]
 

@@ -11,8 +11,8 @@ from privcirnet.artifact import write_json
 from privcirnet.cli.console import console, progress_bar, show, show_rows
 from privcirnet.cli.settings import script
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.planning.goal import Objective
-from privcirnet.he.planning.named import LAYOUTS
+from privcirnet.he.planning.cost import Objective
+from privcirnet.he.planning.planner import LAYOUTS
 from privcirnet.he.system import threads
 
 

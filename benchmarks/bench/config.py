@@ -7,8 +7,8 @@ from privcirnet.config.checks import check, check_name, check_powers_of_two
 from privcirnet.config.encryption import HEConfig
 from privcirnet.he.bfv.engines import ENGINES
 from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS
-from privcirnet.he.planning.named import LAYOUTS, NAMES
-from privcirnet.he.rlwe.security import TABLE, TABLES
+from privcirnet.he.planning.planner import LAYOUTS, NAMES
+from privcirnet.he.rlwe.parameters import TABLE, TABLES
 
 
 @dataclass

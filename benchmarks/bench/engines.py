@@ -11,7 +11,7 @@ from benchmarks.bench.results import counts
 from benchmarks.bench.roofline import layer_work
 from benchmarks.bench.runs import BenchRun, plan_layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning.cost import Objective
 from privcirnet.he.system import threads
 
 LAYERS = {
@@ -35,7 +35,7 @@ def run_engines(
     """Run :data:`LAYERS` on both engines in turns.
 
     Args:
-        layout: name of the layouts, of :data:`planning.named.LAYOUTS`.
+        layout: name of the layouts, of :data:`planning.planner.LAYOUTS`.
         goals: by engine, "kernel" and "tenseal": each engine runs the layout that suits it.
 
     Returns:

@@ -19,7 +19,7 @@ from privcirnet.he.layers.layer import Layer
 from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.ring import modular, sampling
-from privcirnet.he.rlwe.security import TABLE
+from privcirnet.he.rlwe.parameters import TABLE
 from privcirnet.he.system import threads
 from privcirnet.he.system.threads import one_thread
 

@@ -12,7 +12,7 @@ from privcirnet.he.layers.layer import Layer
 from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.ring import sampling
-from privcirnet.he.system.memory import peak_bytes
+from privcirnet.he.system.process import peak_bytes
 
 _LARGEST = 127
 """Weights are 8-bit."""

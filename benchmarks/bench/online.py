@@ -12,10 +12,10 @@ import numpy as np
 from benchmarks.bench.networks import Shapes, allowed_block_size, network_shapes
 from benchmarks.bench.runs import BenchRun
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.measure.online import clear_calls, clear_seconds
-from privcirnet.he.mpc.local import elementwise, packing, products, squares
+from privcirnet.he.measure.calibrate import clear_calls, clear_seconds
+from privcirnet.he.mpc.local import packing, parallel, products, squares
 from privcirnet.he.mpc.local.linear import ClearLinear
-from privcirnet.he.planning.online import online_seconds
+from privcirnet.he.planning.cost import online_seconds
 from privcirnet.he.planning.profile import COUNTED, Profile
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.system import threads
@@ -123,8 +123,8 @@ def _passes(t: int) -> dict[str, tuple[int, _Work]]:
     return {
         "square, the client's answer": (VALUES, lambda: squares.answer(x, y, z, t)),
         "square, the server's end": (VALUES, lambda: squares.finish(x, y, z, t)),
-        "difference": (VALUES, lambda: elementwise.subtract(x, y, t)),
-        "truncation, client": (VALUES, lambda: elementwise.truncate_client(x, 12, t)),
+        "difference": (VALUES, lambda: parallel.subtract(x, y, t)),
+        "truncation, client": (VALUES, lambda: parallel.truncate_client(x, 12, t)),
         "packed": (VALUES, lambda: packing.pack(x, t)),
         "unpacked": (VALUES, lambda: packing.unpack(message, x.shape, t)),
         f"product of {groups} heads": (groups * count * count, lambda: products.product(left, right, groups, t)),

@@ -14,10 +14,10 @@ from benchmarks.bench.results import LayerResults, described, measured
 from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.goal import Objective
-from privcirnet.he.planning.named import LAYOUTS, plan_named
+from privcirnet.he.planning.cost import Objective
+from privcirnet.he.planning.planner import LAYOUTS, plan_named
 from privcirnet.he.planning.profile import Profile
-from privcirnet.he.rlwe.security import TABLE
+from privcirnet.he.rlwe.parameters import TABLE
 
 SHAPES = {
     "MobileNetV2 8x8 64-384": LinearShape(8, 8, 64, 384),
@@ -69,8 +69,8 @@ def plan_layer(layout: str, encoding: str, shape: LinearShape, block_size: int, 
     """Return a layer by name of layout and encoding.
 
     Args:
-        layout: of :data:`planning.named.LAYOUTS`.
-        encoding: see :data:`planning.named.NAMES`.
+        layout: of :data:`planning.planner.LAYOUTS`.
+        encoding: see :data:`planning.planner.NAMES`.
         goal: what "best" is chosen by; "paper" takes its ring degree only.
 
     Raises:

@@ -23,12 +23,10 @@ from privcirnet.errors import RuleError
 from privcirnet.he.protocol.one_message.session import OneMessageClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.system import threads
-from privcirnet.runs.answers import requests
-from privcirnet.runs.infer import read_mode
-from privcirnet.runs.preparation import Ahead
+from privcirnet.runs.answers import Ahead, requests
+from privcirnet.runs.compiled import read_mode
 from privcirnet.service.access import ClientAccess
-from privcirnet.service.client import ServiceClient
-from privcirnet.service.retries import Retries
+from privcirnet.service.client import Retries, ServiceClient
 
 _CONTRAST = 8
 """Random images have this part of the range: noise at full contrast is beyond bounds that were measured on images."""
@@ -49,7 +47,7 @@ class LoadTask:
         served: name of the program; "" for the only one.
         program: folder whose integer network the answers are compared with; None: they are not.
         mode: of the server's program.
-        retries: of each connection and image, see :class:`service.retries.Retries`.
+        retries: of each connection and image, see :class:`service.client.Retries`.
         prepare: inferences that each client keeps prepared; 0: none.
     """
 

@@ -4,7 +4,7 @@ from benchmarks.bench import runs
 from benchmarks.bench.command import main
 from papers.coefficients import layer
 from papers.layouts.named import plan_published
-from privcirnet.he.planning.named import LAYOUTS, NAMES
+from privcirnet.he.planning.planner import LAYOUTS, NAMES
 
 __all__ = ["main"]
 

@@ -21,9 +21,8 @@ import numpy as np
 
 from papers.ckks import cins, convolution
 from privcirnet.he.ckks import embedding
-from privcirnet.he.ckks.cleartext import Cleartext
 from privcirnet.he.ckks.embedding import Reals, Slots
-from privcirnet.he.ckks.evaluator import CkksEvaluator
+from privcirnet.he.ckks.evaluator import CkksEvaluator, Cleartext
 from privcirnet.he.ckks.linear_map import LinearMap
 
 V = TypeVar("V")

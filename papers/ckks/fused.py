@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
-from privcirnet.he.ckks import fourier
+from privcirnet.he.ckks import linear_map
 from privcirnet.he.ckks.bootstrapping import ROOM, Bootstrapping, weighed
 from privcirnet.he.ckks.evaluator import CkksEvaluator, mapped
 from privcirnet.he.ckks.linear_map import LinearMap
@@ -31,7 +31,7 @@ def to_coefficients(length: int, slots: int) -> LinearMap:
         slots: n / 2.
     """
     logs = range(length.bit_length() - 1, slots.bit_length() - 1)
-    return fourier.composed([fourier.butterfly(1 << j, slots) for j in logs])
+    return linear_map.composed([linear_map.butterfly(1 << j, slots) for j in logs])
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,19 +67,19 @@ class FusedConvolution:
     @cached_property
     def to_cins(self) -> list[LinearMap]:
         """StoC1."""
-        return weighed(fourier.to_cins(self.length, self.slots, self.levels))
+        return weighed(linear_map.to_cins(self.length, self.slots, self.levels))
 
     @cached_property
     def from_cins(self) -> list[LinearMap]:
         """The inverse of StoC1."""
-        return weighed(fourier.from_cins(self.length, self.slots, self.levels))
+        return weighed(linear_map.from_cins(self.length, self.slots, self.levels))
 
     @cached_property
     def merged(self) -> LinearMap:
         """The convolution, StoC2, and the factor that bootstrapping takes."""
         shrink = self.refresh.shrink
         last = to_coefficients(self.length, self.slots)
-        return replace(fourier.composed([self.convolution, last], shrink), coefficients=shrink * ROOM)
+        return replace(linear_map.composed([self.convolution, last], shrink), coefficients=shrink * ROOM)
 
     def __call__(self, machine: CkksEvaluator[V], value: V) -> V:
         """Return the refreshed outputs.

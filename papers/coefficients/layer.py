@@ -41,9 +41,8 @@ from privcirnet.he.bfv.noise import fresh_noise_bits
 from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.integer import dense_weight
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.cost import Cost, linear_cost, transfer_seconds
-from privcirnet.he.planning.goal import LayerChoice, Objective
-from privcirnet.he.planning.named import Encoding
+from privcirnet.he.planning.cost import Cost, LayerChoice, Objective, linear_cost, transfer_seconds
+from privcirnet.he.planning.planner import Encoding
 from privcirnet.he.planning.profile import NetworkLink, Profile
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
@@ -285,4 +284,4 @@ NAMES = {
     name: Encoding(lambda shape, b, fits=known.fits: fits(shape), known.rule, partial(plan_coefficients, name))
     for name, known in COEFFICIENT_ENCODINGS.items()
 }
-"""The same as :data:`planning.named.NAMES` has them, to be added there."""
+"""The same as :data:`planning.planner.NAMES` has them, to be added there."""

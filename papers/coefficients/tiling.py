@@ -2,13 +2,13 @@
 
 The rows of a tile, and then the same tile of the next plane, follow each other in one line, so a value that is read
 beyond the end is the first of what follows. All phases share one shift: a tile of several starts with its halo, a whole
-map with its first value. A pitch has as many places as a cycle of :class:`layers.tiling.CyclicTiles`.
+map with its first value. A pitch has as many places as a cycle of :class:`layers.spectral_layout.CyclicTiles`.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 
-from privcirnet.he.layers.tiling import TiledAxis
+from privcirnet.he.layers.spectral_layout import TiledAxis
 
 
 @dataclass(frozen=True)

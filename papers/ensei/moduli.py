@@ -7,7 +7,7 @@ p_N = 2311, p_E = 12289 for binary weights (table 2).
 Departure from the paper, because that is not enough. Ciphertexts compute mod p_E, so a slot holds the wanted
 convolution's spectrum mod p_N only if either
 
-* all three moduli are equal (which is what :mod:`layers.spectral` does), or
+* all three moduli are equal (which is what :mod:`layers.spectral_layer` does), or
 * the *integers* under encryption never wrap mod p_E. Two shares' spectra add up to at most 2 (p_N - 1), times a
   weight's spectrum, over C channels: S <= B = 2 C (p_N - 1)^2. The mask is an integer r in [0, 2^kappa B), added
   without a wrap: B + 2^kappa B <= p_E. Client and server reduce S + r and -r mod p_N and transform those back.
@@ -25,7 +25,7 @@ same with slots under 2311, under 147457 and under p_E; only a constant, a small
 What a small modulus does buy is a small p_E, and equal moduli have the smallest: a (32, 32, 32 -> 32, 3 x 3) layer with
 3-bit inputs and binary weights has p_N = 4093, so p_E of 44 bits at kappa = 14, where 20 bits do with equal moduli.
 
-Cost: as :mod:`spectral` with the same layout. Meant for convolutions at block size 1; other block sizes work too.
+Cost: as :mod:`spectral_layer` with the same layout. Meant for convolutions at block size 1; other block sizes work too.
 """
 
 import math
@@ -35,7 +35,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS
-from privcirnet.he.layers import spectral
+from privcirnet.he.layers import spectral_layer
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
@@ -192,7 +192,7 @@ def weight_spectrum(layer: SpectralLayer, rows: Integers, moduli: Moduli) -> Res
         rows: integer weights, the first row of each circulant block row, shape (K/b, C/groups, R, R).
         moduli: the three primes.
     """
-    return spectral.weight_spectrum(layer.layout, rows, moduli.ntt)
+    return spectral_layer.weight_spectrum(layer.layout, rows, moduli.ntt)
 
 
 def finish_client(layer: SpectralLayer, slots: Residues, moduli: Moduli) -> Residues:

@@ -28,9 +28,9 @@ from privcirnet.he.bfv.kernel_engine import KernelCiphertext
 from privcirnet.he.bfv.kernels import plaintexts
 from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.ring.sampling import wipe
 from privcirnet.he.rlwe.kernels import uniform, wire_bytes
-from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.rlwe.kernels.rns import ring
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, WireFormat, check_length
 from privcirnet.he.system.threads import each
 

@@ -14,13 +14,12 @@ from papers.falcon2020.planning.parameters import distance_bits
 from papers.falcon2020.protocol.leveled_program import LeveledProgram
 from privcirnet.artifact import write_json
 from privcirnet.artifact.run import check_replaced
-from privcirnet.artifact.summaries import InferenceSummary
-from privcirnet.artifact.typed_json import plain
+from privcirnet.artifact.summaries import InferenceSummary, plain
 from privcirnet.cli.console import counting, inference_bar, progress_bar, show
 from privcirnet.cli.settings import script
 from privcirnet.data import load_for
 from privcirnet.he.bfv.noise import flood_bits
-from privcirnet.he.rlwe.security import SECURITY_BITS
+from privcirnet.he.rlwe.parameters import SECURITY_BITS
 from privcirnet.he.system import threads
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.parties import RunOptions

@@ -20,9 +20,9 @@ from privcirnet.he.program.program import Network
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.functional.quantize import log_step_for
 from privcirnet.passes.fuse import fuse
+from privcirnet.passes.lower import check_operations
 from privcirnet.passes.lower.builder import ProgramBuilder
 from privcirnet.passes.lower.layers import integer_rows
-from privcirnet.passes.lower.supported import check_operations
 
 
 def leveled_program(config: Falcon2020Config, network: nn.Module, data: ImageData) -> LeveledProgram:

@@ -16,9 +16,8 @@ from privcirnet.artifact.summaries import LayerRow
 from privcirnet.he.layers.integer import Values
 from privcirnet.runs.answers import Answer
 from privcirnet.runs.evaluation import Evaluation, followed
-from privcirnet.runs.parties import Parties, RunOptions, open_parties
+from privcirnet.runs.parties import Parties, RunOptions, ServerTask, open_parties
 from privcirnet.runs.progress import Bar
-from privcirnet.runs.server_process import ServerTask
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,13 @@ from functools import partial
 import numpy as np
 
 from papers.falcon2020.circuits.builder import Builder
+from papers.falcon2020.circuits.network_circuit import Plaintext
 from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
 from papers.falcon2020.planning.plan import Plan, plan_of
 from papers.falcon2020.planning.spread import convolution, three_layers
 from papers.falcon2020.planning.transforms import block_spectra, cyclic_matrix
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.bfv.network_circuit import Plaintext
-from privcirnet.he.layers import linear_transform
+from privcirnet.he.layers import bsgs
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 from privcirnet.he.ring.modular import Residues
 
@@ -149,7 +149,7 @@ def _inverse(builder: Builder, spectral: Spectral, value: int) -> int:
 
 def inverse_steps(k: int) -> dict[int, list[int]]:
     """Return giant steps with their baby steps for the 2 k - 1 diagonals of an inverse DFT that is not cyclic."""
-    return linear_transform.groups(range(1 - k, k), 1 << (k.bit_length() // 2))
+    return bsgs.groups(range(1 - k, k), 1 << (k.bit_length() // 2))
 
 
 def row_major(

@@ -21,9 +21,9 @@ from functools import cached_property
 import numpy as np
 
 from papers.falcon2020.circuits.builder import Builder
+from papers.falcon2020.circuits.network_circuit import NetworkCircuit
 from papers.falcon2020.planning.exact_network import ExactLayer
 from papers.layouts.falcon import Spectral, inverse_steps, spectral_product
-from privcirnet.he.bfv.network_circuit import NetworkCircuit
 
 
 @dataclass(frozen=True)

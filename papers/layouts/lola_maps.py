@@ -22,11 +22,11 @@ from functools import partial
 import numpy as np
 
 from papers.falcon2020.circuits.builder import Builder
+from papers.falcon2020.circuits.network_circuit import Plaintext
 from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
 from papers.falcon2020.planning.plan import Plan, plan_of
 from papers.falcon2020.planning.spread import three_layers
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.bfv.network_circuit import Plaintext
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 from privcirnet.he.ring import modular
 

@@ -25,13 +25,12 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout, next_power_of_two
 from privcirnet.he.layers.spectral_pieces import Piece
-from privcirnet.he.planning.cost import linear_cost, plan_cost
-from privcirnet.he.planning.goal import LayerChoice, Objective
+from privcirnet.he.planning.cost import LayerChoice, Objective, linear_cost, plan_cost
 from privcirnet.he.planning.profile import COUNTED, LINKS
 
 
 def plan_published(name: str, shape: LinearShape, block_size: int, goal: Objective) -> LayerChoice:
-    """Return the one candidate that a paper publishes, as a layout of :data:`planning.named.LAYOUTS`.
+    """Return the one candidate that a paper publishes, as a layout of :data:`planning.planner.LAYOUTS`.
 
     Args:
         name: see :func:`published_named`.

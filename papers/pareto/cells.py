@@ -29,12 +29,12 @@ from privcirnet.blocksize_search.assignment import FREE, uniform_latency, unifor
 from privcirnet.blocksize_search.candidates import Candidate, Rules, best
 from privcirnet.blocksize_search.latency import CostPrediction, figures_of, layer_shapes
 from privcirnet.blocksize_search.solve import solve
+from privcirnet.cli import train
 from privcirnet.config import RecipeConfig, SearchRunConfig, TrainConfig
 from privcirnet.config.search import BUDGETS
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.nn.materialize import materialize_weights_
-from privcirnet.runs import train
 from privcirnet.runs.competition import RACE, Problem, Scores, competed
 from privcirnet.runs.progress import Bar, silent
 from privcirnet.train import stages

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from papers.pareto import cells, table
 from papers.pareto.config import ParetoConfig
+from privcirnet.cli import ladder
 from privcirnet.cli.console import counting, progress_bar, show_text
 from privcirnet.cli.settings import composed, script
 from privcirnet.config import LadderConfig
 from privcirnet.data import load_for
-from privcirnet.runs import ladder
 
 
 @script(ParetoConfig, "pareto")

@@ -9,7 +9,7 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.surgery import polynomial_
-from privcirnet.runs.forecast import forecast
+from privcirnet.runs.check import forecast
 from privcirnet.train import stages
 
 PAID = {

@@ -13,7 +13,7 @@ from privcirnet.blocksize_search.latency import CostPrediction, FigureTable, amo
 from privcirnet.config import run_file
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning.cost import Objective
 from privcirnet.he.planning.profile import LINKS, NetworkLink, Profile
 from privcirnet.runs.profiles import find_profile
 from privcirnet.runs.progress import Bar, silent

@@ -9,7 +9,7 @@ from safetensors import SafetensorError, safe_open
 
 from privcirnet.artifact.records import VERSION, check_format, read_json, write_tensors
 from privcirnet.errors import RuleError
-from privcirnet.he.system.atomic import replacing
+from privcirnet.he.system.files import replacing
 
 Mask = npt.NDArray[np.bool_]
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from papers.pruning.layer import DiagonalGroups, PrunedLayer, pruned_plan
 from privcirnet.errors import RuleError
-from privcirnet.he.layers.bsgs import Booleans
-from privcirnet.he.layers.linear_transform import powers_of_two
+from privcirnet.he.layers.bsgs import Booleans, powers_of_two
 from privcirnet.he.layers.spectral_pieces import Piece, plan_of
 from privcirnet.he.planning.cost import plan_cost
 from privcirnet.he.planning.profile import NetworkLink, Profile

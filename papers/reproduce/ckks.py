@@ -9,13 +9,13 @@ import numpy as np
 from papers.ckks import cins, compared, convolution
 from papers.reproduce.cells import Values
 from privcirnet.errors import RuleError
-from privcirnet.he.ckks import costs
+from privcirnet.he.ckks import program
 from privcirnet.he.ckks.bootstrapping import parameters_for
 from privcirnet.he.ckks.client import CkksClient
 from privcirnet.he.ckks.embedding import Reals
-from privcirnet.he.ckks.layout import Layout
 from privcirnet.he.ckks.parameters import CkksParameters
 from privcirnet.he.ckks.server import CkksServer
+from privcirnet.he.ckks.slotwise import Layout
 from privcirnet.he.system import threads as in_use
 
 _N, _LEVELS, _SCALE_BITS, _MB = 65536, 1, 42, 1e6
@@ -62,8 +62,8 @@ def imagenet() -> Values:
     for before, stage in pairwise(stages):
         phases = Layout(4 * before.channels, stage.size, slots)
         diagonals += 3 * _diagonals(stage, stage, 9) + _diagonals(phases, stage, 4) + _diagonals(phases, stage, 1)
-    convolutions = costs.diagonal_seconds(diagonals, 5, parameters_for())
-    bootstrapped = sum(costs.part_seconds(each.parts) for each in [stem, *stages, *stages])
+    convolutions = program.diagonal_seconds(diagonals, 5, parameters_for())
+    bootstrapped = sum(program.part_seconds(each.parts) for each in [stem, *stages, *stages])
     return {
         "convolutions": convolutions,
         "CtoS, ModEval, StoC": bootstrapped,

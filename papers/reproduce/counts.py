@@ -13,9 +13,8 @@ from papers.reproduce import ckks
 from papers.reproduce.cells import Values
 from papers.reproduce.layers import LayerCase
 from papers.reproduce.leveled import leveled_counts
-from privcirnet.he.planning.named import plan_named
-from privcirnet.he.planning.planner import counted_goal
-from privcirnet.he.rlwe.security import MAX_LOG_Q
+from privcirnet.he.planning.planner import counted_goal, plan_named
+from privcirnet.he.rlwe.parameters import MAX_LOG_Q
 
 _MB = 1e6
 _N = 8192

@@ -19,7 +19,7 @@ from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, c
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Integers
-from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.rlwe.kernels.rns import ring
 from privcirnet.he.system import threads as in_use
 
 SETS = {2048: (37, 16), 8192: DEFAULT_COEFFICIENT_BITS}

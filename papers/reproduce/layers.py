@@ -14,13 +14,13 @@ from privcirnet.he.bfv.parameters import (
     WIDE_COEFFICIENT_BITS,
     Parameters,
     choose,
+    ciphertext_bytes,
+    key_bytes,
 )
-from privcirnet.he.bfv.sizes import ciphertext_bytes, key_bytes
 from privcirnet.he.layers.layer import Layer, layer_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
-from privcirnet.he.planning.named import plan_named
-from privcirnet.he.planning.planner import candidate_layers, counted_goal
+from privcirnet.he.planning.planner import candidate_layers, counted_goal, plan_named
 
 INSECURE_ENSEI_PRIMES = (60, 60)
 """ENSEI's 60 bits at n = 2048, and a special prime that nothing uses. For counts and bytes alone: today's table allows
@@ -46,7 +46,7 @@ class LayerCase:
     Attributes:
         gemm: d1, d2, d3; empty for a convolution.
         conv: H, W, C, K, R with same padding; empty for a GEMM.
-        encoding: of :data:`planning.named.NAMES` or :data:`coefficients.layer.NAMES`; "iron" for a published layout.
+        encoding: of :data:`planning.planner.NAMES` or :data:`coefficients.layer.NAMES`; "iron" for a published layout.
         layout: "paper" (sums encrypted, least HE-Rot + 0.135 HE-Pmult) or "published" (the papers' own plan).
         t_bits: bits of t; 0 for 30 at n = 4096 and 41 elsewhere.
     """

@@ -16,7 +16,7 @@ from papers.layouts.falcon_maps import falcon_maps_plan
 from papers.layouts.lola_maps import lola_maps_plan
 from papers.reproduce.network_seconds import LeveledBenchmark, seconds_by_steps
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.sizes import ciphertext_bytes, message_bytes
+from privcirnet.he.bfv.parameters import ciphertext_bytes, message_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.system import threads
 
@@ -32,7 +32,7 @@ SHAPES = {
         LinearShape.gemm(1, 4075, 10),
     ),
 }
-"""Layers by network; the CIFAR network is the one that the papers print (:mod:`privcirnet.models.lola`)."""
+"""Layers by network; the CIFAR network is the one that the papers print (:mod:`privcirnet.models.small`)."""
 
 
 def leveled_counts(network: str, plan: str, b: int = 1, layer: str = "") -> dict[str, float]:

@@ -7,12 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from papers.falcon2020.circuits.engines import engine_of
+from papers.falcon2020.circuits.evaluator import encode, run
 from papers.falcon2020.circuits.repetitions import without_repetitions
 from papers.falcon2020.planning.parameters import LeveledParameters
 from papers.falcon2020.planning.plan import Plan
 from papers.falcon2020.protocol.inference import LeveledInferenceClient, LeveledInferenceServer
-from privcirnet.he.bfv.evaluator import run
-from privcirnet.he.bfv.weights import encode
 
 _PASSES = 2
 """Runs of each step, of which the quickest counts: compiled kernels are loaded in the first."""

@@ -20,8 +20,7 @@ from papers.reproduce.leveled import leveled_latency, leveled_steps
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.engines import engine_of
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.planning.named import plan_named
-from privcirnet.he.planning.planner import counted_goal
+from privcirnet.he.planning.planner import counted_goal, plan_named
 from privcirnet.he.system import threads as in_use
 
 _ENGINE, _N, _PLAIN_BITS, _MB = "kernel", 8192, 41, 1e6

@@ -15,8 +15,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.runs.ckks import Ckks, bits_of
 from privcirnet.runs.evaluation import Evaluation, evaluate
-from privcirnet.runs.export import lower_for, quantized
-from privcirnet.runs.exported import ckks_program
+from privcirnet.runs.export import ckks_program, lower_for, quantized
 from privcirnet.runs.interactive import Interactive
 from privcirnet.train import stages
 from privcirnet.train.accuracy import accuracy

@@ -13,8 +13,7 @@ from papers.reproduce.trained import over_link
 from privcirnet.config import HEConfig
 from privcirnet.he.program.operations import Input
 from privcirnet.nn.activations import Aespa2d
-from privcirnet.passes.block_sizes import uniform_sizes
-from privcirnet.passes.convert import circulant_
+from privcirnet.passes.convert import circulant_, uniform_sizes
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 from privcirnet.runs.evaluation import evaluate

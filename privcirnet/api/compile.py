@@ -1,25 +1,24 @@
-"""Compilation of a network to a program that runs encrypted."""
+"""Compilation of a network to a program that runs encrypted, and loading of saved ones."""
 
 import copy
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, fx, nn
 
-from privcirnet.api.profiles import encryption
-from privcirnet.api.progress import bars
-from privcirnet.api.settings import verb
+from privcirnet.api.settings import bars, encryption, verb
 from privcirnet.config import CompileConfig
 from privcirnet.config.checks import check
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program.program import Program
 from privcirnet.nn.checks import check_images, check_module, check_weights
 from privcirnet.nn.materialize import with_plain_weights
+from privcirnet.passes.comparisons import check_reference
 from privcirnet.passes.origin import Difference, difference, warn_of_losses
 from privcirnet.passes.quantize import BITS, calibrated, check_calibrated, is_quantized
-from privcirnet.passes.reference import check_reference
-from privcirnet.runs.compiled import CompiledProgram
+from privcirnet.runs.compiled import CompiledProgram, read_compiled
 from privcirnet.runs.export import exceeding, lower_on, pixels_of
 from privcirnet.runs.profiles import find_profile
 from privcirnet.runs.progress import Bar
@@ -121,3 +120,18 @@ def _warn_of_large_values(program: Program, network: fx.GraphModule, images: Ten
         remedy = "train longer, or with outlier_penalty=0.1, which keeps values near each other"
         many = f"{exceeded.beyond} of {exceeded.images} images go beyond the measured bounds"
         warnings.warn(f"{many}: they would be answered wrongly; {remedy}", stacklevel=4)
+
+
+def load(folder: str | Path, *, progress: bool = True) -> CompiledProgram:
+    """Return a program that :meth:`CompiledProgram.save` or export.py wrote.
+
+    Args:
+        folder: folder of the program.
+        progress: whether its sessions show progress bars.
+
+    Raises:
+        RuleError: missing, damaged or foreign.
+    """
+    remedy = "check the path, or write a program there: program.save(folder)"
+    check(Path(folder).exists(), "a program's folder must exist", folder, remedy)
+    return replace(read_compiled(Path(folder)), bar=bars(progress))

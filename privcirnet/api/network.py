@@ -1,8 +1,10 @@
-"""Trained networks from files and to files, as the scripts read and write them."""
+"""Networks of any kind, trained by the one training loop, and read and written as the scripts do, with a model card."""
 
 import difflib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,22 +12,27 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from privcirnet.api.settings import verb
+from privcirnet.api.settings import bars, configured, verb
 from privcirnet.artifact import Bits, Checkpoint, InputSpec, read_checkpoint, write_checkpoint, write_text
 from privcirnet.artifact.hub import HUB, hub_file
+from privcirnet.config import FitConfig, RecipeConfig
+from privcirnet.data.dataset import OwnImages, Pairs
 from privcirnet.data.picture import LIGHT_ON_DARK, Preparation
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.agreement import agree
-from privcirnet.nn.checks import check_module, check_weights, image_of, logits_of_one
+from privcirnet.nn.checks import check_finite, check_module, check_weights, image_of, logits_of_one
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.example import IMAGE, random_images
 from privcirnet.nn.graph import evaluating
-from privcirnet.passes.channels import input_step_for
+from privcirnet.passes.equalize import input_step_for
 from privcirnet.passes.quantize import BITS
-from privcirnet.report.model_card import card
+from privcirnet.train import loop
+from privcirnet.train.checkpoint import rollback_on_failure
+from privcirnet.train.distillation import teaching
 from privcirnet.train.network import CHOSEN, build, tensors_of, weighted_layers
+from privcirnet.train.record import EpochProgress, Step
 from privcirnet.train.stages import CHECKPOINT
 
 COMMITTED = Path(__file__).parents[2] / "checkpoints"
@@ -215,3 +222,118 @@ def _check_read_again(model: nn.Module, checkpoint: Checkpoint, samples: Tensor 
             raise RuleError(rule, got=f"{checkpoint.model}: {got}", remedy=remedy) from error
     if not agree(computed, expected):
         raise RuleError(rule, got=f"other logits of {checkpoint.model}", remedy=remedy)
+
+
+@verb
+def fit(  # noqa: PLR0913
+    model: nn.Module,
+    data: Pairs,
+    config: FitConfig | None = None,
+    *,
+    validation: Pairs | None = None,
+    teacher: nn.Module | None = None,
+    seed: int = 0,
+    progress: bool = True,
+    **settings: Any,
+) -> list[dict[str, float]]:
+    """Train a network in place: dense, circulant or quantized.
+
+    Args:
+        model: network on the device to train on; left in evaluation mode, or as it was if its training fails. Norms in
+            evaluation mode whose parameters need no gradient are frozen: their statistics stay.
+        data: (images (N, C, H, W) or (N, F), labels (N,)), which are shuffled and cut into batches, or a DataLoader,
+            whose batches are taken as they come.
+        config: settings of the training.
+        validation: held-out data in the form of ``data``; the history then has its accuracy.
+        teacher: network whose logits are soft labels, with weight ``distillation``; left as it was.
+        seed: seed of the order of batches.
+        progress: whether a bar is shown.
+        settings: fields of ``config`` by name, as ``epochs=20``.
+
+    Returns:
+        Per epoch {"epoch", "loss" in nats, "top1" in percent of the validation, "learning_rate", "images_per_second",
+        "seconds"}.
+
+    Raises:
+        RuleError: a setting is unknown or out of range, the images or labels do not fit the network, or weights, images
+            or the loss are not finite.
+    """
+    check_module(model)
+    recipe = RecipeConfig(**asdict(configured("fit", FitConfig, config, settings)))
+    if teacher is None and settings.get("distillation"):
+        raise RuleError("distillation needs a teacher", got="none", remedy="give teacher=, or leave distillation out")
+    check_finite(model)
+    images = OwnImages(data, validation, partial(_logits, model, teacher))
+    bar = bars(progress)("fit (epochs)", recipe.epochs)
+    with rollback_on_failure(model), evaluating(teacher) if teacher else nullcontext(), bar as advance:
+        taught_by = teaching(teacher) if teacher else None
+        suffix = {"top1": ""}
+
+        def after_epoch(done: EpochProgress) -> None:
+            if "top1" in (last := done.history[-1]):
+                suffix["top1"] = f", top-1 {last['top1']:.1f} %"
+
+        def after_step(step: Step) -> None:
+            advance(f"loss {step.mean_loss:.3f}{suffix['top1']}", to=step.epochs)
+
+        return loop.fit(model, images, recipe, seed, taught_by, after_epoch=after_epoch, after_step=after_step)
+
+
+def _logits(model: nn.Module, teacher: nn.Module | None, images: Tensor) -> Tensor:
+    """Return a network's logits of the first image; raise unless its teacher has as many."""
+    logits = logits_of_one(model, images)
+    if teacher is not None and (classes := logits_of_one(teacher, images).shape[1]) != logits.shape[1]:
+        rule, got = "a teacher must have the network's classes", f"{classes} for {logits.shape[1]}"
+        raise RuleError(rule, got=got, remedy="give one that was trained on the same classes")
+    return logits
+
+
+STATED = "top-1", "encrypted image, seconds", "encrypted image, bytes", "licence of the data"
+"""Rows that a card always has, at least as "not stated"."""
+
+
+def card(checkpoint: Checkpoint, about: Mapping[str, object]) -> str:
+    """Return a card in Markdown.
+
+    Args:
+        about: further rows; "licence" goes into the head, where hubs look for it.
+    """
+    assert checkpoint.inputs is not None
+    rows = {
+        "network": f"`{checkpoint.model}`"
+        + "".join(f", {name}={value}" for name, value in checkpoint.arguments.items())
+    }
+    rows["images"] = " x ".join(map(str, checkpoint.inputs.shape)) + (
+        f", {checkpoint.inputs.data}" if checkpoint.inputs.data else ""
+    )
+    rows["classes"] = f"{len(checkpoint.inputs.classes)}: {', '.join(checkpoint.inputs.classes[:20])}"
+    rows["stored numbers"] = f"{sum(tensor.size for tensor in checkpoint.tensors.values()):,}"
+    blocks = Counter(checkpoint.block_sizes.values())
+    rows["block size: layers"] = ", ".join(f"{b}: {count}" for b, count in sorted(blocks.items())) or "none: dense"
+    rows["bits"] = (
+        f"{checkpoint.bits.weight} / {checkpoint.bits.activation} / {checkpoint.bits.stream}"
+        if checkpoint.bits
+        else "not quantized"
+    )
+    rows |= {name: "not stated" for name in STATED} | {name: str(value) for name, value in about.items()}
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items() if name != "licence")
+    licence = f"license: {about['licence']}\n" if "licence" in about else ""
+    return f"""---
+library_name: privcirnet
+tags: [privcirnet, block-circulant, homomorphic-encryption, image-classification]
+{licence}---
+
+# {checkpoint.model}
+
+| | |
+|---|---|
+{table}
+
+```python
+import privcirnet as pc
+
+network = pc.network("hf-hub:OWNER/NAME")  # or this folder
+image = network.preprocess("picture.png")
+print(network.classes[network(image).argmax()])
+```
+"""

@@ -3,31 +3,38 @@
 Writing is atomic: a file or folder appears under its name when it is complete, or not at all.
 """
 
-from privcirnet.artifact.ckks import read_ckks, write_ckks
-from privcirnet.artifact.compact import compacted, expanded
 from privcirnet.artifact.folder import CKKS, MANIFEST, SIGNATURE, format_of, read_signature
-from privcirnet.artifact.interactive import (
+from privcirnet.artifact.program import (
     FULL_FOLDER,
     PLAINTEXTS,
     WEIGHTS,
     folder_bytes,
     plaintext_coefficients,
+    read_ckks,
     read_measured,
     read_program,
     spectra,
+    write_ckks,
     write_program,
 )
-from privcirnet.artifact.plan import REPLACEMENTS, plan_activations, plan_composed, plan_pads, read_plan, write_plan
 from privcirnet.artifact.records import (
+    REPLACEMENTS,
     Bits,
     Checkpoint,
     InputSpec,
+    compacted,
+    expanded,
+    plan_activations,
+    plan_composed,
+    plan_pads,
     read_checkpoint,
     read_json,
+    read_plan,
     read_profile,
     write_arrays,
     write_checkpoint,
     write_json,
+    write_plan,
     write_text,
 )
 

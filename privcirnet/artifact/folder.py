@@ -1,21 +1,26 @@
-"""Folders of programs: a manifest with the checksums of all files, and a signature.
+"""Folders of programs: a manifest with the checksums of all files, a signature, and weights as tensors.
 
-Reading checks format, version, checksums and names before anything in a file is used.
+Reading checks format, version, checksums and names before anything in a file is used. numpy only; no torch.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
 from privcirnet.artifact.records import check_format, read_json, write_json
 from privcirnet.errors import RuleError
-from privcirnet.he.program import signature
+from privcirnet.he.program import bounds, signature
+from privcirnet.he.program.operation import NO_ROWS, Node, Weights
 from privcirnet.he.program.signature import PrivateKey, PublicKey
-from privcirnet.he.system.atomic import replacing_folder
+from privcirnet.he.system.files import replacing_folder
 
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
 INTERACTIVE, CKKS = "privcirnet-program", "privcirnet-ckks-program"
@@ -150,3 +155,93 @@ def _sha256(content: bytes) -> str:
 def _sha256_of_facts(facts: Mapping[str, Any]) -> str:
     """Return the checksum of a manifest without its checksums, whatever its white space and order."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+Tensors = Mapping[str, np.ndarray]
+Reader = Callable[[Tensors, str, tuple[int, ...]], np.ndarray]
+"""Function (tensors of a file, name, shape) -> the checked tensor."""
+
+
+def weight_tensors(weights: Mapping[str, Weights]) -> dict[str, np.ndarray]:
+    """Return a network's weights as tensors."""
+    return {
+        f"{name}.{field}": _stored(getattr(layer_weights, field), narrow=field == "rows")
+        for name, layer_weights in weights.items()
+        for field in ("rows", "bias")
+        if getattr(layer_weights, field).size
+    }
+
+
+def read_weights(nodes: Sequence[Node], tensors: Tensors, rows: Reader, bias: Reader) -> dict[str, Weights]:
+    """Return a network's weights, by node.
+
+    Raises:
+        RuleError: a tensor is missing, or of another type or shape.
+    """
+    weights: dict[str, Weights] = {}
+    for node in nodes:
+        shapes = node.operation.tensors(node.shape)
+        if shapes:
+            layer_rows = rows(tensors, f"{node.name}.rows", shapes["rows"]) if "rows" in shapes else NO_ROWS
+            weights[node.name] = Weights(layer_rows, bias(tensors, f"{node.name}.bias", shapes["bias"]))
+    return weights
+
+
+def integers(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return int64, see :data:`Reader`.
+
+    Raises:
+        RuleError: there is none, or it is not of integers and that shape.
+    """
+    return _of_kind(tensors, name, shape, "iu", "integers").astype(np.int64)
+
+
+def bounded_integers(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return int64, see :data:`Reader`."""
+    values = integers(tensors, name, shape)
+    if np.abs(values.astype(np.float64)).max(initial=0) >= 2.0**bounds.MAX_BOUND_BITS:
+        raise RuleError("a bias must be under the value bound", got=name, remedy=REMEDY)
+    return values
+
+
+def reals(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return float64, see :data:`Reader`."""
+    values = _of_kind(tensors, name, shape, "f", "real numbers").astype(np.float64)
+    if not np.isfinite(values).all():
+        rule, remedy = "weights must be finite", "train the network again: its loss may have become NaN"
+        raise RuleError(rule, got=f"others in {name}", remedy=remedy)
+    return values
+
+
+@contextmanager
+def complete(what: str, folder: Path) -> Iterator[None]:
+    """Return a context that names a part of a program which is missing or of another type."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        if isinstance(error, RuleError):
+            raise
+        raise RuleError(f"{what} must be complete", got=f"{folder}: {error!r:.200}", remedy=REMEDY) from None
+
+
+def tensors_of(files: Mapping[str, bytes], name: str) -> dict[str, np.ndarray]:
+    """Return the tensors of a safetensors file."""
+    try:
+        return safetensors.numpy.load(files[name])
+    except SafetensorError as error:
+        rule = "a program's tensors must be whole safetensors files"
+        raise RuleError(rule, got=f"{name}: {error}", remedy=REMEDY) from None
+
+
+def _of_kind(tensors: Tensors, name: str, shape: tuple[int, ...], kinds: str, description: str) -> np.ndarray:
+    tensor = tensors.get(name)
+    if tensor is None or tensor.shape != shape or tensor.dtype.kind not in kinds:
+        got = "none" if tensor is None else f"{tensor.dtype} {tensor.shape}"
+        raise RuleError(f"a program's tensor {name} must be {description} {shape}", got=got, remedy=REMEDY)
+    return tensor
+
+
+def _stored(values: np.ndarray, *, narrow: bool) -> np.ndarray:
+    if values.dtype.kind == "f" or not narrow:
+        return values
+    return values.astype(np.int8 if np.abs(values).max() < 128 else np.int32)

@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from privcirnet.artifact.typed_json import fit
+from privcirnet.artifact.summaries import fit
 from privcirnet.errors import RuleError
-from privcirnet.he.system.atomic import replacing, room_for
+from privcirnet.he.system.files import replacing, room_for
 
 LINES, PARQUET = ".jsonl", ".parquet"
 _SYNC_S = 1.0

@@ -29,13 +29,13 @@ from privcirnet import distributed
 from privcirnet.artifact import REPLACEMENTS
 from privcirnet.blocksize_search.latency import CostPrediction, figures_of_nodes
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.goal import Objective
-from privcirnet.he.planning.target import Target
+from privcirnet.he.planning.cost import Objective
+from privcirnet.he.planning.plan_program import Target
 from privcirnet.nn.activations import Square
 from privcirnet.nn.graph import evaluating
 from privcirnet.nn.modules import function_name, row_of
 from privcirnet.passes.fuse import fuse
-from privcirnet.passes.lower.usual import usual_draft
+from privcirnet.passes.lower import usual_draft
 
 OPTIONS = {"own": 0, **{kind: -1 - index for index, kind in enumerate(REPLACEMENTS)}}
 """Number of each option, where layers have block sizes."""

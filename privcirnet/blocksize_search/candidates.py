@@ -1,7 +1,7 @@
 """Competing plans: each sensitivity's best one and one block size everywhere, until a score has chosen.
 
 A sensitivity adds up layers as if each were changed alone. A score looks at the whole network
-(:mod:`privcirnet.train.divergence`), as it starts or after a race. One block size everywhere is always among the plans,
+(:mod:`privcirnet.train.race`), as it starts or after a race. One block size everywhere is always among the plans,
 so that by the score a search never loses to it.
 """
 

@@ -5,16 +5,9 @@ from fnmatch import fnmatchcase
 
 from privcirnet.blocksize_search.activations import OPTIONS
 from privcirnet.blocksize_search.assignment import Cap, Composable, Constraints
-from privcirnet.blocksize_search.latency import FigureTable, amounts_of
+from privcirnet.blocksize_search.latency import CAPS, FigureTable, amounts_of
 from privcirnet.errors import RuleError
 
-CAPS = {
-    "sent": "bytes of traffic",
-    "memory": "bytes of memory",
-    "online": "online seconds",
-    "seconds": "seconds of preparation",
-}
-"""Predictions of a layer that may be limited besides the budget -> their names in messages."""
 NO_LIMITS: Mapping[str, float] = {}
 
 

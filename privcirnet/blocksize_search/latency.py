@@ -1,34 +1,45 @@
 """Predicted latency of every layer at every block size: the LAT of the integer program (PrivCirNet, Equation 3).
 
-For a profile and a link, equal shapes are planned once: the planner caches its results.
+For a profile and a link, equal shapes are planned once: the planner caches its results. An inverted residual's project
+and the next one's expand may be composed to one product (:mod:`privcirnet.passes.compose`), which saves a round and
+costs products; whether it pays depends on both sizes, so the integer program decides it with these
+(:mod:`privcirnet.blocksize_search.solve`).
 """
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from math import prod
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from privcirnet.blocksize_search.assignment import LATENCY, Composable
 from privcirnet.errors import Errors, RuleError
-from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.layer import Layer, stacked_shape
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.stacking import stacked_shape
-from privcirnet.he.planning.cost import Cost, linear_cost, operation_cost
-from privcirnet.he.planning.goal import Objective
-from privcirnet.he.planning.online import online_cost, online_seconds
+from privcirnet.he.planning.cost import Cost, Objective, linear_cost, online_cost, online_seconds, operation_cost
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import NetworkLink, Profile
 from privcirnet.he.planning.stacks import sizes
 from privcirnet.he.program.operation import Node
+from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.functional.circulant import admissible_block_sizes
 from privcirnet.nn.graph import evaluating
+from privcirnet.passes.compose import Pair, pairs
+from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower.layers import linear_shape
 
 _BYTES, _ROUNDS = NetworkLink(bandwidth=1.0, round_trip=0.0), NetworkLink(bandwidth=math.inf, round_trip=1.0)
 """Links with one second for each byte or for each round trip, to count these with the cost model."""
+CAPS = {
+    "sent": "bytes of traffic",
+    "memory": "bytes of memory",
+    "online": "online seconds",
+    "seconds": "seconds of preparation",
+}
+"""Predictions of a layer that may be limited besides the budget -> their names in messages."""
 
 
 @dataclass(frozen=True)
@@ -193,3 +204,64 @@ def figures_of_nodes(nodes: Sequence[Node], profile: Profile, link: NetworkLink)
     sent, rounds = (total(count).network for count in (_BYTES, _ROUNDS))
     client = cost.client_encrypt + cost.client_decrypt
     return CostPrediction(cost.server, client, cost.network, sent, round(rounds), online=online)
+
+
+def composed_shape(pair: Pair, shapes: Mapping[str, LinearShape]) -> LinearShape:
+    """Return the dimensions of the layer that takes the place of both."""
+    first, second = shapes[pair.first], shapes[pair.second]
+    inputs = first.in_channels + first.out_channels * pair.residual
+    return replace(second, in_channels=inputs, out_channels=second.out_channels + first.out_channels * pair.kept)
+
+
+def composed_figures(
+    pairs: Sequence[Pair],
+    shapes: Mapping[str, LinearShape],
+    table: FigureTable,
+    profile: Profile,
+    link: NetworkLink,
+) -> dict[str, dict[int, CostPrediction]]:
+    """Return predictions for composed layers, by the second layer's name and block size, each with its cheapest plan.
+
+    Args:
+        table: predictions for the single layers; block sizes that both have and that divide the channels count.
+    """
+    composed: dict[str, dict[int, CostPrediction]] = {}
+    for pair in pairs:
+        shape, between = composed_shape(pair, shapes), shapes[pair.first].out_channels
+        whole = (shape.in_channels, shape.out_channels, between)
+        sizes = [b for b in table[pair.first] if b in table[pair.second] and not any(size % b for size in whole)]
+        planned = {b: cheapest_layer(shape, b, profile, link) for b in sizes}
+        composed[pair.second] = {b: figures_of_layer(layer, profile, link) for b, layer in planned.items()}
+    return composed
+
+
+def composables(pairs: Sequence[Pair], figures: FigureTable, limited: str) -> list[Composable]:
+    """Return the pairs as the integer program knows them."""
+    tables = {name: amounts_of(figures, what) for what, name in CAPS.items()} | {LATENCY: amounts_of(figures, limited)}
+    return [
+        Composable(pair.first, pair.second, {name: table[pair.second] for name, table in tables.items()})
+        for pair in pairs
+    ]
+
+
+def worth_composing(
+    model: nn.Module, image: Tensor, profile: Profile, link: NetworkLink, what: str = "seconds"
+) -> list[str]:
+    """Return the names of layers of a circulant network that are faster as one with the layer before, by prediction.
+
+    Args:
+        model: network that is not fused; left as it was.
+        image: (1, C, H, W).
+    """
+    composable, shapes = pairs(fuse(model)), layer_shapes(model, image)
+    table: dict[str, dict[int, CostPrediction]] = {}
+    for name in (name for pair in composable for name in (pair.first, pair.second)):
+        b = block_size_of(model.get_submodule(name))
+        table[name] = {b: figures_of_layer(cheapest_layer(shapes[name], b, profile, link), profile, link)}
+    composed = composed_figures(composable, shapes, table, profile, link)
+
+    def gain(pair: Pair, b: int) -> float:
+        separate = table[pair.first][b] + table[pair.second][b]
+        return getattr(separate, what) - getattr(composed[pair.second][b], what)
+
+    return [pair.second for pair in composable for b in composed[pair.second] if gain(pair, b) > 0]

@@ -15,6 +15,10 @@ loss of precision. Only the excess over each layer's least sensitivity is minimi
 own optimum: the program is solved again, without the options that alone cost more than the last solution, until the
 scale and the solution agree within a factor of two.
 
+CBC, the solver that comes with PuLP, runs in a folder of its own: PuLP writes its files into the folder for temporary
+ones, whose name CBC reads from a line that it takes apart at spaces and percent signs, and leaves them there if the
+solver fails or is interrupted. :func:`sweep` solves for many budgets at once.
+
 Cost: tens of milliseconds for a hundred layers; the number of layers times block sizes is the number of binaries.
 
 Source: PrivCirNet (NeurIPS 2024), Section 3.3, Equation 3. Departure: options of a layer that are no better than
@@ -22,11 +26,16 @@ another in any respect are left out first, so that no latency is spent for nothi
 """
 
 import math
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import numpy as np
 import pulp
 
 from privcirnet.blocksize_search.assignment import (
@@ -41,11 +50,56 @@ from privcirnet.blocksize_search.assignment import (
     check_tables,
     groups_of,
     joined,
+    latency_range,
     least,
     total,
+    uniform_sizes,
 )
-from privcirnet.blocksize_search.cbc import OTHER, Cbc
 from privcirnet.errors import RuleError
+
+_PROGRAMME, _SOLUTION = "programme.mps", "solution.txt"
+OTHER = "pip install privcirnet[highs] and use solver=highs"
+
+
+class Cbc(pulp.COIN_CMD):
+    """CBC with exact gaps and no output; options are as on its command line, without the first dash."""
+
+    def __init__(self, options: list[str]) -> None:
+        super().__init__(path=pulp.PULP_CBC_CMD.pulp_cbc_path, msg=False, gapRel=0, options=options)
+
+    def actualSolve(self, lp: pulp.LpProblem, **settings: Any) -> int:
+        """Return PuLP's number for the outcome of a programme.
+
+        Raises:
+            RuleError: no folder for temporary files can be written, or CBC cannot be started.
+            PulpSolverError: CBC ended without an answer.
+        """
+        try:
+            with TemporaryDirectory(prefix="privcirnet-") as folder:
+                return self._solve_in(Path(folder), lp)
+        except OSError as error:
+            rule, remedy = "the solver's files must have room", "set TMPDIR to a folder that can be written"
+            raise RuleError(rule, got=str(error), remedy=remedy) from None
+
+    def _solve_in(self, folder: Path, lp: pulp.LpProblem) -> int:
+        names = lp.writeMPS(str(folder / _PROGRAMME), rename=1)[:3]
+        options = [word for option in [*self.options, *self.getOptions()] for word in f"-{option}".split()]
+        line = [self.path, _PROGRAMME, *options, "-solve", "-printingOptions", "all", "-solution", _SOLUTION]
+        try:
+            done = subprocess.run(line, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        except OSError as error:
+            got, remedy = f"{self.path}: {error.strerror}", f"pip install --force-reinstall pulp, or {OTHER}"
+            raise RuleError("the solver must be a program of this machine", got=got, remedy=remedy) from None
+        if done.returncode or not (folder / _SOLUTION).exists():
+            message = " ".join(
+                [f"CBC ended with status {done.returncode}", *done.stderr.decode(errors="replace").splitlines()[-1:]]
+            )
+            raise pulp.PulpSolverError(message)
+        status, values, *_, solution_status = self.readsol_MPS(str(folder / _SOLUTION), lp, *names)
+        lp.assignVarsVals(values)
+        lp.assignStatus(status, solution_status)
+        return status
+
 
 BUDGET_SLACK = 1e-9
 """Relative excess of latency over the budget that is tolerated: above the rounding of sums, below any measurement."""
@@ -275,3 +329,71 @@ def _solver(name: str) -> pulp.LpSolver:
     if name not in SOLVERS or not solver.available():
         raise RuleError("the solver must be known and installed", got=name, remedy=f"use cbc, or {OTHER}")
     return solver
+
+
+@dataclass(frozen=True)
+class Point:
+    """An assignment on the plane of latency and loss.
+
+    Attributes:
+        block_sizes: block sizes by layer name.
+        latency: seconds.
+    """
+
+    block_sizes: dict[str, int]
+    latency: float
+    sensitivity: float
+
+
+def uniform_points(sensitivity: Table, latency: Table) -> dict[int, Point]:
+    """Return the assignments with one block size everywhere, for every size that some layer admits.
+
+    A layer that does not admit the size takes its largest admissible one below.
+
+    Args:
+        latency: seconds by layer name and block size.
+
+    Returns:
+        An assignment for each block size.
+
+    Raises:
+        RuleError: a layer has no block size up to one of them.
+    """
+    sizes = sorted({b for row in latency.values() for b in row if b > 0})  # activations stay
+    return {b: _point(uniform_sizes(latency, b), sensitivity, latency) for b in sizes}
+
+
+def sweep(
+    sensitivity: Table, latency: Table, count: int, constraints: Constraints = FREE, solver: str = "cbc"
+) -> list[tuple[float, Solution]]:
+    """Solve for budgets from the fastest assignment's latency to the slowest's.
+
+    Args:
+        latency: seconds by layer name and block size.
+        count: number of budgets, in equal ratios; equal assignments appear once, with their least budget.
+        constraints: further rules; budgets that no assignment meets under the caps are left out.
+
+    Returns:
+        (budget in seconds, its optimal assignment), with rising budgets.
+
+    Raises:
+        RuleError: the tables or rules are unsuitable, see :func:`privcirnet.blocksize_search.solve.solve`.
+    """
+    fastest, slowest = latency_range(latency, constraints)
+    budgets = np.geomspace(fastest, slowest, count) if fastest > 0 else np.linspace(fastest, slowest, count)
+    solutions: list[tuple[float, Solution]] = []
+    for budget in budgets.tolist():
+        try:
+            solution = solve(sensitivity, latency, budget, constraints, solver)
+        except RuleError:
+            if constraints.caps or constraints.pairs:
+                continue
+            raise
+        last = solutions[-1][1] if solutions else None
+        if last is None or (solution.block_sizes, solution.composed) != (last.block_sizes, last.composed):
+            solutions.append((budget, solution))
+    return solutions
+
+
+def _point(sizes: Mapping[str, int], sensitivity: Table, latency: Table) -> Point:
+    return Point(dict(sizes), total(latency, sizes), total(sensitivity, sizes))

@@ -10,5 +10,5 @@ from privcirnet.config import DemoConfig
 @script(DemoConfig)
 def main(config: DemoConfig) -> None:
     """Run the stages that are not complete, then write and show the report."""
-    ladder.climb(config)
+    ladder.run_chain(config)
     report.report(Path(config.root))

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json
 from privcirnet.artifact.run import check_replaced
-from privcirnet.artifact.summaries import ExportSummary, Truncation
-from privcirnet.artifact.typed_json import plain
+from privcirnet.artifact.summaries import ExportSummary, Truncation, plain
 from privcirnet.cli.console import counting, progress_bar, show
 from privcirnet.cli.settings import script
 from privcirnet.config import ExportConfig
 from privcirnet.data import load_for
 from privcirnet.he.program.signature import PrivateKey, make_keys, read_private
-from privcirnet.runs.exported import export_program
+from privcirnet.runs.export import export_program
 from privcirnet.runs.rehearsal import in_words, spoiled
 from privcirnet.train import stages
 

@@ -12,7 +12,7 @@ from privcirnet.cli.console import counting, progress_bar, show, show_text
 from privcirnet.cli.settings import script
 from privcirnet.config import SearchRunConfig
 from privcirnet.data import load_for
-from privcirnet.he.planning.latency import in_words
+from privcirnet.he.planning.profile import in_words
 from privcirnet.runs import search
 from privcirnet.runs.profiles import PROFILE
 

@@ -1,18 +1,25 @@
-"""The settings of the commands: Hydra's YAML and a user's overrides become a checked dataclass."""
+"""The settings of the commands: Hydra's YAML and a user's overrides become a checked dataclass, and explain themselves.
 
+``--help`` lists every setting with its value and meaning, read from the schema's source.
+"""
+
+import ast
+import ctypes
 import difflib
 import functools
 import inspect
 import itertools
 import os
+import platform
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import hydra
 from hydra.core.config_store import ConfigStore
@@ -23,12 +30,131 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, ListConfig, OmegaConf, StringNode, UnionNode
 from omegaconf.errors import OmegaConfBaseException
 
-from privcirnet.cli import explain
 from privcirnet.cli.console import as_started, readable_errors, show_text
 from privcirnet.config import SCHEMAS
 from privcirnet.config.run import LEVELED
 from privcirnet.errors import RuleError, nearest
-from privcirnet.runs.allocator import keep_freed_memory
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""glibc's numbers of the options, malloc.h."""
+_LARGEST_INT = 2**31 - 1
+_THRESHOLDS = (2**30, 2**25)
+"""Thresholds from which blocks are returned; versions before 2.35 refuse more than the second."""
+
+
+def keep_freed_memory() -> bool:
+    """Make glibc's malloc keep freed blocks of up to a gigabyte for this process.
+
+    glibc serves large blocks by mmap and returns them when they are freed, so a network's activations are faulted in
+    again, page by page, at every step: 7.6 million page faults to classify 1,024 images with MobileNetV2, and four
+    fifths of the time. Other systems and C libraries keep such memory themselves.
+
+    Returns:
+        True if glibc took the options; False where the C library is another one.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    library = ctypes.CDLL(None)
+    mmap_raised = any(library.mallopt(_M_MMAP_THRESHOLD, size) for size in _THRESHOLDS)
+    return bool(library.mallopt(_M_TRIM_THRESHOLD, _LARGEST_INT)) and mmap_raised
+
+
+_NAMES = 36
+"""Number of columns of a setting and its value; longer ones get a line of their own."""
+_REFERENCE = re.compile(r":\w+:`[~.]*([^`]*)`")
+_ATTRIBUTE = re.compile(r"^ {8}(\w+): ((?:.|\n {9,})*)", re.M)
+
+
+def meanings(schema: type, prefix: str = "") -> dict[str, str]:
+    """Return the meaning of each setting, by its name in a command line; a group's are ``group.setting``.
+
+    It is the docstring below a field, or the line under "Attributes" in the class's.
+    """
+    texts = {}
+    for kind in (kind for kind in reversed(schema.__mro__) if is_dataclass(kind)):
+        texts |= _written_at(kind)
+    by_setting, types = {}, get_type_hints(schema)
+    for field in fields(schema):
+        kind = types[field.name]
+        if is_dataclass(kind) and isinstance(kind, type):
+            by_setting |= meanings(kind, f"{prefix}{field.name}.")
+        else:
+            text = " ".join(texts.get(field.name, "").split())
+            by_setting[f"{prefix}{field.name}"] = _REFERENCE.sub(r"\1", text)
+    return by_setting
+
+
+def _written_at(schema: type) -> dict[str, str]:
+    """Return the descriptions of a class's own fields from its source."""
+    texts = dict(_ATTRIBUTE.findall((schema.__doc__ or "").partition("Attributes:")[2]))
+    node = ast.parse(textwrap.dedent(inspect.getsource(schema))).body[0]
+    assert isinstance(node, ast.ClassDef)
+    for before, statement in itertools.pairwise(node.body):
+        match before, statement:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                texts[name] = text
+            case _:
+                pass
+    return texts
+
+
+def listing(schema: type, settings: Mapping[str, Any], groups: Mapping[str, Sequence[str]], width: int) -> str:
+    """Return the lines of all settings, and before a group's those of its options.
+
+    Args:
+        width: number of columns of the terminal, 60 at least.
+    """
+    lines, section = [], ""
+    names = meanings(schema)
+    for name in sorted(names, key=lambda name: "." in name):  # those of groups behind all others
+        if (group := name.rpartition(".")[0].partition(".")[0]) != section:
+            lines += ["", *_options(group, groups.get(group, ()), width)]
+            section = group
+        lines += _entry(f"{name}={written(_value(settings, name))}", names[name], width)
+    for group in (group for group in groups if group not in settings):
+        lines += ["", *_options(group, groups[group], width)]
+    return "\n".join(lines)
+
+
+def written(value: Any) -> str:
+    """Return a value in the syntax of a command line.
+
+    >>> [written(value) for value in (True, [1, 2], "", {"a": {"b": 1.5}})]
+    ['true', '[1,2]', '', '{a:{b:1.5}}']
+    """
+    match value:
+        case bool():
+            return str(value).lower()
+        case list():
+            return f"[{','.join(written(part) for part in value)}]"
+        case dict():
+            return f"{{{','.join(f'{key}:{written(part)}' for key, part in value.items())}}}"
+        case _:
+            return str(value)
+
+
+def _options(group: str, options: Sequence[str], width: int) -> list[str]:
+    """Return the lines of a group's options."""
+    indent = " " * (len(group) + 1)
+    return textwrap.wrap(f"{group}={', '.join(options)}", width, subsequent_indent=indent) if options else []
+
+
+def _value(settings: Any, name: str) -> Any:
+    for part in name.split("."):
+        settings = settings[part]
+    return settings
+
+
+def _entry(setting: str, text: str, width: int) -> list[str]:
+    """Return the lines of a setting: its meaning beside it, or below where it is long."""
+    indent = " " * (_NAMES + 2)
+    wrapper = textwrap.TextWrapper(width, indent, indent, break_long_words=False, break_on_hyphens=False)
+    lines = wrapper.wrap(text)
+    first = f"  {setting}"
+    if len(first) < _NAMES and lines:
+        return [first.ljust(_NAMES + 2) + lines[0].lstrip(), *lines[1:]]
+    return [first, *lines]
+
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 CONFIGS = next(folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir())
@@ -50,7 +176,7 @@ def script(schema: type, name: str = "") -> Callable[[Callable[[Any], None]], Ca
 
     configs/<name>.yaml gives the defaults and the help, or <name>.yaml beside main's file with the groups of configs/.
     A :class:`RuleError` is printed as one line and ends the program with status 2; anything else is a bug and keeps its
-    traceback. The program keeps the memory that it frees (:mod:`runs.allocator`).
+    traceback. The program keeps the memory that it frees (:mod:`cli.settings`).
 
     Hydra's own runner composes the settings twice. It runs only for its own features: options, such as --multirun,
     and settings of its own. --help is ours: it gives the meaning of each setting.
@@ -367,7 +493,7 @@ def explained(name: str, schema: type, overrides: list[str]) -> str:
     width = min(max(shutil.get_terminal_size().columns, 60), 120)
     groups = {group: _stems(group) for group in _groups(config)}
     kinds = "settings name=value" + (", whole groups of them group=option" if groups else "")
-    return f"{header}\nGive {kinds}:\n\n{explain.listing(schema, settings, groups, width)}"
+    return f"{header}\nGive {kinds}:\n\n{listing(schema, settings, groups, width)}"
 
 
 def again(name: str, schema: type) -> Any:

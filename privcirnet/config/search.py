@@ -14,7 +14,7 @@ from privcirnet.config.checks import (
 )
 from privcirnet.config.recipe import FitConfig, ProjectionConfig, RecipeConfig
 from privcirnet.config.run import TrainedConfig
-from privcirnet.he.layers.stacking import MOST_IMAGES
+from privcirnet.he.layers.layer import MOST_IMAGES
 
 BUDGETS = {"all": "seconds", "server": "server"}
 """What a budget limits -> the prediction of that name: seconds in all, or those of the server, as the papers count."""

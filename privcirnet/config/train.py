@@ -9,7 +9,7 @@ from privcirnet.config.recipe import RecipeConfig
 from privcirnet.config.run import NetworkConfig, RunConfig
 
 COMPACT = ("float16", "rows8")
-"""Kinds of smaller checkpoints, see :mod:`privcirnet.artifact.compact`."""
+"""Kinds of smaller checkpoints, see :mod:`privcirnet.artifact.records`."""
 
 
 @dataclass

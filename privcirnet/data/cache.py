@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from privcirnet.errors import RuleError
-from privcirnet.he.system.atomic import replacing
+from privcirnet.he.system.files import replacing
 
 VERSION = 3
 """Version of the decoding: another one when files are decoded otherwise."""

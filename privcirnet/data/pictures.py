@@ -16,9 +16,8 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 from numpy.typing import NDArray
 
-from privcirnet.data.decoder import MOST_BYTES
-from privcirnet.data.labels import SUFFIXES
-from privcirnet.data.picture import Preparation
+from privcirnet.data.images import SUFFIXES
+from privcirnet.data.picture import MOST_BYTES, Preparation
 from privcirnet.errors import RuleError, first_line
 
 AHEAD = 8

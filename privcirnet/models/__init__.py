@@ -1,15 +1,23 @@
 """Networks that timm does not have: ``ENTRY_POINTS["digits_resnet"]()``, or timm's after :func:`register_with_timm`."""
 
-from privcirnet.models.digits import DigitsResNet, digits_resnet
 from privcirnet.models.fitnet import FitNet, fitnet
-from privcirnet.models.lola import LolaCifar, lola_cifar
-from privcirnet.models.minionn import MinionnCifar, minionn_cifar
-from privcirnet.models.mlp import MnistMlp, mnist_mlp
 from privcirnet.models.mobilenetv2 import MobileNetV2, mobilenetv2_cifar, mobilenetv2_imagenet, mobilenetv2_tiny
-from privcirnet.models.one_convolution import OneConvolution, lola_digits, lola_mnist, tutorial_mnist
 from privcirnet.models.registry import ENTRY_POINTS, register_with_timm
-from privcirnet.models.resnet18 import ResNet18, resnet18_cifar, resnet18_tiny
-from privcirnet.models.resnet20 import ResNet20, resnet20_cifar
+from privcirnet.models.resnet import ResNet18, ResNet20, resnet18_cifar, resnet18_tiny, resnet20_cifar
+from privcirnet.models.small import (
+    DigitsResNet,
+    LolaCifar,
+    MinionnCifar,
+    MnistMlp,
+    OneConvolution,
+    digits_resnet,
+    lola_cifar,
+    lola_digits,
+    lola_mnist,
+    minionn_cifar,
+    mnist_mlp,
+    tutorial_mnist,
+)
 from privcirnet.models.vit import VisionTransformer, vit_cifar, vit_tiny_imagenet
 
 __all__ = [

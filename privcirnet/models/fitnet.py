@@ -17,9 +17,8 @@ maxout, averages in place of maxima, batch norms.
 from torch import nn
 
 from privcirnet.errors import RuleError
-from privcirnet.models.activation import activation as make_activation
-from privcirnet.models.registry import register
-from privcirnet.models.strides import downsampled
+from privcirnet.models.registry import activation as make_activation
+from privcirnet.models.registry import downsampled, register
 
 STAGES: dict[int, tuple[tuple[int, ...], ...]] = {
     1: ((16, 16, 16), (32, 32, 32), (48, 48, 64)),
@@ -36,7 +35,7 @@ class FitNet(nn.Sequential):
     Args:
         image_size: side of the image, a multiple of 4.
         number: 1 to 4.
-        activation: see `privcirnet.models.activation`.
+        activation: see `privcirnet.models.registry`.
     """
 
     def __init__(

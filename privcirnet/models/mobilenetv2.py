@@ -14,9 +14,8 @@ import math
 
 from torch import Tensor, nn
 
-from privcirnet.models.activation import activation as make_activation
-from privcirnet.models.registry import register
-from privcirnet.models.strides import downsampled
+from privcirnet.models.registry import activation as make_activation
+from privcirnet.models.registry import downsampled, register
 
 _STAGES = ((1, 16, 1), (6, 24, 2), (6, 32, 3), (6, 64, 4), (6, 96, 3), (6, 160, 3), (6, 320, 1))
 """(expansion t, channels, blocks) of each stage."""
@@ -36,7 +35,7 @@ class InvertedResidual(nn.Module):
 
     Args:
         expansion: t; 1 leaves the expansion out.
-        activation: see `privcirnet.models.activation`.
+        activation: see `privcirnet.models.registry`.
     """
 
     def __init__(self, channels: int, out: int, stride: int, expansion: int, activation: str) -> None:
@@ -68,7 +67,7 @@ class MobileNetV2(nn.Module):
         strides: strides of the stem and of the first block of each of the seven stages.
         width: multiplier of the channels.
         image_size: side of the (square) image in pixels; a multiple of the product of the strides.
-        activation: see `privcirnet.models.activation`.
+        activation: see `privcirnet.models.registry`.
 
     Raises:
         RuleError: the image size does not fit the strides, or the activation is unknown.

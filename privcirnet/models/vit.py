@@ -8,7 +8,7 @@ Two of the usual operations have no cheap encrypted form; each has a polynomial 
 - norm="batch": batch norm over the channels of all tokens. In evaluation it is affine with constants, so it is folded
   into the linear layer *behind* it (:mod:`privcirnet.passes.fuse`).
 - attention="polynomial": the weights (q k^T / sqrt(d) + c)^2 / tokens instead of softmax(q k^T / sqrt(d)), see
-  :mod:`privcirnet.nn.functional.attention`.
+  :mod:`privcirnet.nn.attention`.
 
 Source: Dosovitskiy et al., An Image Is Worth 16x16 Words (ICLR 2021, arXiv 2010.11929); sizes as in PrivCirNet (NeurIPS
 2024), Section 4. Departures: no dropout or stochastic depth.
@@ -21,12 +21,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
-from privcirnet.models.activation import activation as make_activation
-from privcirnet.models.registry import register
-from privcirnet.models.strides import downsampled
+from privcirnet.models.registry import activation as make_activation
+from privcirnet.models.registry import downsampled, register
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
+from privcirnet.nn.moves import Take, ToTokens
 from privcirnet.nn.norm import TokenBatchNorm
-from privcirnet.nn.tokens import Take, ToTokens
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Operations:
     Attributes:
         norm: "layer" or "batch".
         attention: "softmax" or "polynomial".
-        activation: see `privcirnet.models.activation`.
+        activation: see `privcirnet.models.registry`.
     """
 
     norm: str = "layer"

@@ -5,8 +5,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from privcirnet.nn.functional.fusion import block_mean, check_channels
-from privcirnet.nn.functional.moments import Total, pooled_means
+from privcirnet.nn.functional.batch_norm import Total, block_mean, check_channels, pooled_means
 from privcirnet.nn.functional.polynomial import aespa_square, batch_square, scaled_square
 
 

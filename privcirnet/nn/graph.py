@@ -17,11 +17,9 @@ from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError, listed
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.custom_forward import check_own_forwards
-from privcirnet.nn.inplace import Memory, Proxy, without_writing
 from privcirnet.nn.materialize import has_plain_weights
 from privcirnet.nn.norm import is_frozen_norm
-from privcirnet.nn.restored import restore_attributes
+from privcirnet.nn.tracing import Memory, Proxy, check_own_forwards, restore_attributes, without_writing
 
 ADDITIONS = (operator.add, torch.add)
 
@@ -32,7 +30,7 @@ UNTRACEABLE = "a network must be traceable by torch.fx to find its batch norms"
 class Tracer(fx.Tracer):
     """A torch.fx tracer that does not enter the layers this toolkit knows: torch.nn's, its own, and subclasses.
 
-    Values written in place reach all their readers, see :mod:`privcirnet.nn.inplace`.
+    Values written in place reach all their readers, see :mod:`privcirnet.nn.tracing`.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """The table of torch's modules in this toolkit, with the functions and methods that compute the same.
 
-A new activation is one row of :data:`MODULES`, and its mathematics one in :mod:`privcirnet.he.program.nonpolynomial`.
+A new activation is one row of :data:`MODULES`, and its mathematics one in :mod:`privcirnet.he.program.table`.
 Classes of timm and torchvision are known by name: the package does not import them for it.
 """
 
@@ -15,18 +15,15 @@ from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from privcirnet.he.program.nonpolynomial import with_numbers
+from privcirnet.he.program.table import with_numbers
 from privcirnet.nn.activations import Square
 from privcirnet.nn.attention import SoftmaxAttention
-from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import ADDITIONS, is_plain_layer, module_of
-from privcirnet.nn.moves import Rearrange
-from privcirnet.nn.nonpolynomial import TableFunction
+from privcirnet.nn.moves import Concat, HeadProduct, HeadTranspose, Rearrange, SliceChannels, Take, ToTokens
+from privcirnet.nn.nonpolynomial import Centered, SubtractMax, SumChannels, TableFunction
 from privcirnet.nn.norm import is_frozen_norm
-from privcirnet.nn.normalization import Centered, SubtractMax, SumChannels
-from privcirnet.nn.pooling import pair
 from privcirnet.nn.quantizers import ActivationQuantizer
-from privcirnet.nn.tokens import HeadProduct, HeadTranspose, SliceChannels, Take, ToTokens
+from privcirnet.nn.windows import pair
 
 _SLOPE = 0.01
 """Slope of a leaky ReLU: torch's default."""
@@ -40,7 +37,7 @@ class Row(NamedTuple):
 
     Attributes:
         kind: kind as :func:`kind_of` returns it, "" for a module that only its class makes one.
-        function: name of the function that it computes, in :mod:`privcirnet.he.program.nonpolynomial`, or that of a
+        function: name of the function that it computes, in :mod:`privcirnet.he.program.table`, or that of a
             module, None where its numbers have no table. It is exact in programs. Subclasses may compute another one.
         calls: functions of torch that compute the same.
         methods: methods of tensors that compute the same, by name.

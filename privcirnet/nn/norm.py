@@ -1,10 +1,10 @@
-"""Batch norm shared by blocks of channels, so that a circulant convolution stays circulant when it is folded in.
+"""Batch norms shared by blocks of channels, so that a circulant layer stays circulant when they are folded in.
 
 It is BatchNorm2d(C / b) applied to x of shape (N, C, H, W) viewed as (N, C / b, b H, W): gamma, beta, mean and variance
 have one value for each block of b channels, in training as in evaluation.
 
 Cost: that of a batch norm. Contiguous inputs are reshaped and passed to it. With channels innermost that would copy
-them, so :mod:`..functional.block_norm` works on them directly.
+them, so :mod:`..functional.batch_norm` works on them directly.
 
 If the images of a batch are spread over several processes, `total` makes the statistics those of all of them.
 
@@ -19,9 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
-from privcirnet.nn.functional.block_norm import block_norm
-from privcirnet.nn.functional.fusion import block_mean, block_variance, check_channels
-from privcirnet.nn.functional.moments import Total
+from privcirnet.nn.functional.batch_norm import Total, block_mean, block_norm, block_variance, check_channels
 
 OPTIONS = ("eps", "momentum", "affine", "track_running_stats")
 """Arguments of a batch norm besides its channels, kept under the same names."""
@@ -128,7 +126,7 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
 class TokenBatchNorm(BlockBatchNorm2d):
     """A batch norm over the channels of tokens, channels last, with statistics shared by blocks of b channels.
 
-    It is folded into the linear layer before it, or into those *behind* it (:mod:`privcirnet.nn.fold_targets`).
+    It is folded into the linear layer before it, or into those *behind* it (:mod:`privcirnet.nn.neighbours`).
     Circulant ones stay circulant if its blocks are theirs.
 
     Args:
@@ -194,3 +192,25 @@ def check_can_share(norm: nn.Module) -> None:
             got=type(norm).__name__,
             remedy="replace it before conversion, or leave the layer dense",
         )
+
+
+class Affine(nn.Module):
+    """Two numbers for all values: scale x + shift.
+
+    Args:
+        scale: factor; not 0.
+
+    >>> import torch
+    >>> Affine(0.5, 1.0)(torch.tensor([2.0, -2.0]))
+    tensor([2., 0.])
+    """
+
+    def __init__(self, scale: float, shift: float) -> None:
+        super().__init__()
+        self.scale, self.shift = scale, shift
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * x + self.shift
+
+    def extra_repr(self) -> str:
+        return f"{self.scale:g}, {self.shift:g}"

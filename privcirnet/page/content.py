@@ -1,14 +1,91 @@
-"""The page's offers for a program: the preparation of pictures, test images, classes."""
+"""The page's view of any program: pixels, logits, primes, rounds in words, classes; and pictures of the page."""
 
+import base64
+import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from privcirnet.page.subject import Subject
-from privcirnet.runs.pictures import check_data, name_of_class
+from privcirnet.he.program.program import Known, Program
+from privcirnet.he.protocol.rounds.exchange import RoundPlan
+from privcirnet.he.protocol.schedule import schedule_of
+from privcirnet.he.rlwe.parameters import SECURITY_BITS
+from privcirnet.he.rlwe.wire_bytes import residue_bytes
+from privcirnet.runs.answers import name_of
+from privcirnet.runs.pictures import ImageInterface, check_data, ends_of, name_of_class
+
+_BITS = f"{SECURITY_BITS} bits"
+_KINDS = {"conv": "convolution", "gemm": "linear", "depthwise": "depthwise convolution", "square": "squares"}
+"""Names of rounds."""
+
+
+@dataclass(frozen=True)
+class Subject(ImageInterface):
+    """The page's view of a server's program.
+
+    Attributes:
+        bits: bits of the primes of a request.
+        program: interactive program; None for one of CKKS, which has one round.
+    """
+
+    bits: tuple[int, ...]
+    parameters: str
+    program: Program | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Return the program's facts for the page, as plain data."""
+        return {
+            "rounds": self.rounds(),
+            "shape": list(self.shape),
+            "parameters": self.parameters,
+            "one_round": self.program is None,
+        }
+
+    def rounds(self) -> list[dict[str, str]]:
+        """Return the rounds with an image, as plain data."""
+        if self.program is None:
+            return [{"name": "image", "what": "all layers, by the server alone"}]
+        names, exchanges = (
+            {node.name: name_of(node) for node in self.program.nodes},
+            schedule_of(self.program).exchanges,
+        )
+        asking = [
+            {
+                "name": ", ".join(names[node.name] for node in stage.nodes),
+                "what": ", ".join(dict.fromkeys(in_words(exchanges[node.name].plan) for node in stage.nodes)),
+            }
+            for stage in schedule_of(self.program).online
+            for _ in stage.trips
+        ]
+        return [{"name": "image", "what": "less the client’s random share"}, *asking]
+
+
+def subject_of(description: Known, levels: int = 0) -> Subject:
+    """Return the page's view of a program.
+
+    Args:
+        levels: largest pixel of its data set, of which a CKKS program does not know all; 0 where nobody knows.
+    """
+    words = f"{description.scheme} of {_BITS}, {description.parameters_in_words}"
+    program = cast(Program, description) if description.prepares else None
+    return Subject(
+        **vars(ends_of(description, levels)), bits=description.request_bits, parameters=words, program=program
+    )
+
+
+def in_words(plan: RoundPlan) -> str:
+    """Return the computation of a round in words.
+
+    >>> in_words(RoundPlan("conv", "nested", block_size=8))
+    'convolution, b = 8'
+    """
+    kind = _KINDS.get(plan.kind, plan.kind)
+    return f"{kind}, b = {plan.block_size}" if plan.block_size > 1 else kind
 
 
 @dataclass(frozen=True)
@@ -64,3 +141,48 @@ class Content:
             "notes": list(self.notes),
             "tests": [self.name(label) for label in labels],
         }
+
+
+SIDE = 64
+"""Most pixels of a side of a ciphertext's picture."""
+
+
+def ciphertext_picture(ciphertext: bytes, bits: Sequence[int]) -> NDArray[np.uint8]:
+    """Return the highest 8 bits of a ciphertext's first coefficients: uint8 (s, s), s = 64 or less if it is shorter.
+
+    Args:
+        ciphertext: bytes on the wire (:mod:`he.rlwe.wire_bytes`); its first polynomial modulo the first prime is drawn.
+        bits: bits of each prime of the data.
+
+    >>> ciphertext_picture(bytes([1, 0xFF]) + bytes([0, 0x0A]) * 3, bits=[16]).tolist()
+    [[255, 10], [10, 10]]
+    """
+    widths = [residue_bytes(b) for b in bits]
+    side, width = min(SIDE, math.isqrt(len(ciphertext) // sum(widths))), widths[0]
+    octets = np.zeros((side * side, 8), dtype=np.uint8)
+    octets[:, :width] = np.frombuffer(ciphertext, dtype=np.uint8, count=width * side * side).reshape(-1, width)
+    return (octets.view("<u8")[:, 0] >> np.uint64(bits[0] - 8)).astype(np.uint8).reshape(side, side)
+
+
+def for_canvas(pixels: NDArray[np.integer[Any]], levels: int = 255) -> dict[str, Any]:
+    """Return a picture as plain data for the page.
+
+    Args:
+        pixels: pixels (H, W) or (C, H, W), C = 1 or 3, in [0, levels].
+    """
+    planes = _bytes(pixels, levels)
+    channels, height, width = planes.shape
+    octets = base64.b64encode(planes.transpose(1, 2, 0).tobytes()).decode("ascii")
+    return {"width": width, "height": height, "channels": channels, "pixels": octets}
+
+
+def png(pixels: NDArray[np.integer[Any]], levels: int) -> bytes:
+    """Return a picture as a PNG file; ``pixels``: (C, H, W), C = 1 or 3, in [0, levels]."""
+    planes, stream = _bytes(pixels, levels), io.BytesIO()
+    Image.fromarray(planes[0] if len(planes) == 1 else planes.transpose(1, 2, 0)).save(stream, format="PNG")
+    return stream.getvalue()
+
+
+def _bytes(pixels: NDArray[np.integer[Any]], levels: int) -> NDArray[np.uint8]:
+    planes = pixels if pixels.ndim == 3 else pixels[None]
+    return np.ascontiguousarray(planes.astype(np.int64) * 255 // levels).astype(np.uint8)

@@ -1,16 +1,17 @@
-"""Encrypted inference of one image at a time, told step by step: the client as the page uses it.
+"""Encrypted inference of one image at a time, told step by step, as events: the client as the page uses it.
 
 Whatever goes wrong with an image ends that image alone. The connection is closed then, and opened again for the next.
 While no image runs, a thread prepares inferences over the same connection
 (:mod:`protocol.parties.background_preparation`).
 """
 
+import json
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,11 +21,34 @@ from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.background_preparation import BackgroundPreparation
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.served import ServedClient
-from privcirnet.page.content import Content
-from privcirnet.page.events import Event, plain
-from privcirnet.page.pictures import ciphertext_picture, for_canvas
-from privcirnet.page.subject import Subject, subject_of
+from privcirnet.page.content import Content, Subject, ciphertext_picture, for_canvas, subject_of
 from privcirnet.runs.answers import Answer, answers
+
+
+class Event(NamedTuple):
+    """An event of an inference.
+
+    Attributes:
+        name: kind of event: "connecting", "program", "image", "preparing", "rounds", "request", "reply", "answer",
+            "refused" or "error".
+    """
+
+    name: str
+    data: Mapping[str, Any]
+
+    def encode(self) -> bytes:
+        """Return the event in the format of text/event-stream.
+
+        >>> Event("reply", {"bytes": 3}).encode().splitlines()
+        [b'event: reply', b'data: {"bytes": 3}', b'']
+        """
+        return f"event: {self.name}\ndata: {json.dumps(self.data)}\n\n".encode()
+
+
+def plain(error: RuleError) -> dict[str, str]:
+    """Return an error as plain data."""
+    return {"rule": error.rule, "got": str(error.got), "remedy": error.remedy}
+
 
 MOST_LOGITS = 10
 """Most logits that are shown: the largest."""

@@ -31,12 +31,11 @@ from torch.nn.utils import parametrize
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import BlockCirculant, block_size_of, make_circulant_
-from privcirnet.nn.concat import Concat
 from privcirnet.nn.functional.quantize import log_step_for
 from privcirnet.nn.graph import is_plain_layer, is_sum, module_of
-from privcirnet.nn.summands import readers, uses
-from privcirnet.nn.tokens import SliceChannels
-from privcirnet.nn.zeros import Zeros, zeros_around
+from privcirnet.nn.moves import Concat, SliceChannels
+from privcirnet.nn.neighbours import readers, uses
+from privcirnet.nn.windows import Zeros, zeros_around
 from privcirnet.passes.folding import scale_input_
 
 _MOST = 8

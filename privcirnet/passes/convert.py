@@ -8,7 +8,7 @@ and order of definition play no part.
 Cost: one projection for each converted layer; one symbolic trace for networks with batch norms.
 
 Source: PrivCirNet (NeurIPS 2024), Sections 3.3 and 3.4. Departure: the variance of a shared batch norm is that of
-`privcirnet.nn.functional.fusion.block_variance`.
+`privcirnet.nn.functional.batch_norm.block_variance`.
 """
 
 import copy
@@ -26,12 +26,11 @@ from privcirnet.nn.activations import AESPA_SHARED, Aespa
 from privcirnet.nn.checks import check_images, check_module
 from privcirnet.nn.circulant import block_size_of, check_groups, make_circulant_
 from privcirnet.nn.example import example_for
-from privcirnet.nn.fold_targets import FLATTEN, VECTORS, place_of
 from privcirnet.nn.functional.circulant import check_block_size, check_importance
 from privcirnet.nn.graph import evaluating, find_layer, module_of, trace
 from privcirnet.nn.materialize import materialize_weights_, with_plain_weights
+from privcirnet.nn.neighbours import FLATTEN, VECTORS, channel_readers, place_of, reached_by
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share
-from privcirnet.nn.summands import channel_readers, reached_by
 from privcirnet.passes.shape_tracing import trace_at
 from privcirnet.passes.start import fit_circulant_
 
@@ -54,14 +53,14 @@ def circulant_(
     nearest to its own weight, weighted by its importance where one is given. The batch norm that consumes a converted
     convolution's output becomes a `BlockBatchNorm2d` of the same block size, and an AESPA activation behind it is
     shared by the same blocks. A batch norm of tokens or vectors becomes a `TokenBatchNorm`, shared by the blocks of the
-    linear layers that it is folded into (:mod:`privcirnet.nn.fold_targets`).
+    linear layers that it is folded into (:mod:`privcirnet.nn.neighbours`).
     Everything is checked before anything changes. Build the optimizer afterwards.
 
     Args:
         model: A network with dense weights; named layers that compute theirs (weight_norm, pruning) get plain ones.
         block_sizes: Block size for each layer, by module name; 1 leaves a layer dense.
         importance: Non-negative weights of the entries, by module name, each of its weight's shape; for example
-            `privcirnet.blocksize_search.fisher.diagonal_fisher`. Layers without one are projected with equal weights.
+            `privcirnet.blocksize_search.curvature.diagonal_fisher`. Layers without one have equal weights.
         pad: Whether a layer that its block size does not divide is padded; if not, it is an error. One whose channels a
             batch norm or AESPA shares by blocks cannot be.
         images: Some hundreds as the network reads them, (N, ...), on its device; they need no labels.
@@ -296,3 +295,60 @@ def dense_state_dict(model: nn.Module) -> dict[str, Tensor]:
             keys = [prefix + key for key in names if prefix + key in state]
             state |= {key: state[key].repeat_interleave(module.block_size) for key in keys}
     return state
+
+
+def candidates(model: nn.Module, block_size: int) -> dict[str, str]:
+    """Say of every layer whether it can be converted at one block size.
+
+    Each layer is judged alone, by the rules of :func:`circulant_`, and nothing is computed on tensors. That function
+    has further conditions on the whole network: torch.fx must be able to trace it, and it must find the batch norms
+    behind converted convolutions.
+
+    Args:
+        model: A network; left as it was.
+        block_size: Block size b.
+
+    Returns:
+        For each Linear and Conv2d by module name, in order of definition: an empty string where it can be converted,
+        else the rule that it breaks and its value.
+
+    >>> candidates(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3, groups=2), nn.Conv2d(8, 4, 1)), 4)["2"]
+    ''
+    >>> candidates(nn.Sequential(nn.Linear(3, 8)), 4)["0"]
+    "block size must divide both weight dimensions: 4 for (8, 3) at '0'"
+    """
+    layers = [key for key, m in model.named_modules(remove_duplicate=False) if isinstance(m, nn.Linear | nn.Conv2d)]
+    return {name: _reason(model, name, block_size) for name in layers}
+
+
+def uniform_sizes(model: nn.Module, block_size: int, *, pad: bool = False) -> dict[str, int]:
+    """Return one block size everywhere: for every layer the largest power of two up to b that it can have.
+
+    Args:
+        block_size: Block size b, a power of two.
+
+    Returns:
+        Block size for each Linear and Conv2d by module name; 1 where it stays dense.
+
+    >>> uniform_sizes(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 10, 1)), 4)
+    {'0': 1, '1': 4, '2': 2}
+    >>> uniform_sizes(nn.Sequential(nn.Linear(845, 100), nn.Linear(100, 10)), 8, pad=True)
+    {'0': 8, '1': 8}
+    """
+    if block_size < 1 or block_size & (block_size - 1):
+        raise RuleError("a uniform block size must be a power of two", got=block_size, remedy="use 2, 4, 8 or 16")
+    sizes = dict.fromkeys(candidates(model, 1), 1)
+    padded, size = paddable(model) if pad else frozenset[str](), 2
+    while size <= block_size:
+        sizes |= {name: size for name in sizes if not _reason(model, name, size, pad=name in padded)}
+        size *= 2
+    return sizes
+
+
+def _reason(model: nn.Module, name: str, block_size: int, *, pad: bool = False) -> str:
+    """Return why a layer must stay dense; empty if it need not."""
+    try:
+        checked_layer(model, name, block_size, pad=pad)
+    except RuleError as error:
+        return f"{error.rule}: {error.got}"
+    return ""

@@ -11,11 +11,10 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.graph import module_of, trace
-from privcirnet.nn.moves import Rearrange
-from privcirnet.nn.normalization import DecomposedLayerNorm, SeparateSoftmaxPieces, SoftmaxPieces
-from privcirnet.nn.summands import channel_readers
-from privcirnet.nn.tokens import SliceChannels
-from privcirnet.nn.zeros import Zeros, zeros_around
+from privcirnet.nn.moves import Rearrange, SliceChannels
+from privcirnet.nn.neighbours import channel_readers
+from privcirnet.nn.nonpolynomial import DecomposedLayerNorm, SeparateSoftmaxPieces, SoftmaxPieces
+from privcirnet.nn.windows import Zeros, zeros_around
 from privcirnet.passes.folding import fold_before_, scale_outputs_
 
 Norm = nn.LayerNorm | nn.RMSNorm | nn.GroupNorm | nn.InstanceNorm2d

@@ -10,7 +10,7 @@ from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import BlockCirculant, block_size_of
-from privcirnet.nn.functional.fusion import fold_batch_norm, scale_inputs
+from privcirnet.nn.functional.batch_norm import fold_batch_norm, scale_inputs
 from privcirnet.nn.norm import BlockBatchNorm2d
 
 FoldableLayer = nn.Conv2d | nn.Linear

@@ -12,7 +12,7 @@ layer scales and shifts the columns of those behind it, W (s x + t) = (W s) x + 
 pieces (:mod:`privcirnet.nn.attention`). A max pool goes before the ReLU that it follows, which then has fewer values.
 All of this is exact. Circulant weights stay circulant as long as scales are
 shared by blocks, which :func:`privcirnet.passes.convert.circulant_` ensures. The divisor of an average pooling becomes
-a power of two (:mod:`privcirnet.nn.pooling`).
+a power of two (:mod:`privcirnet.nn.windows`).
 
 Source: PrivCirNet (NeurIPS 2024), Section 3.4 for batch norms. Folding through residuals is ours. AESPA's own code
 keeps three coefficients for each channel, which costs another plaintext product.
@@ -29,23 +29,31 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.errors import Errors, RuleError
 from privcirnet.nn.activations import Aespa, Square
-from privcirnet.nn.affine import Affine
 from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, some_of
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.checks import check_module, value_of_one
-from privcirnet.nn.custom_forward import UNTRIED
 from privcirnet.nn.example import FUSED, IMAGE, example_for
-from privcirnet.nn.fold_targets import FLATTEN, VECTORS, place_of
 from privcirnet.nn.graph import UNTRACEABLE, module_of, trace
 from privcirnet.nn.materialize import with_plain_weights
-from privcirnet.nn.norm import TokenBatchNorm, as_batch_norm, is_frozen_norm
-from privcirnet.nn.pooling import average_of, divisor_of, layers_behind, power_beside
+from privcirnet.nn.neighbours import (
+    FLATTEN,
+    VECTORS,
+    Summands,
+    channel_readers,
+    layers_behind,
+    place_of,
+    readers,
+    summands,
+    uses,
+)
+from privcirnet.nn.norm import Affine, TokenBatchNorm, as_batch_norm, is_frozen_norm
 from privcirnet.nn.quantizers import check_unquantized
-from privcirnet.nn.summands import Summands, channel_readers, readers, summands, uses
+from privcirnet.nn.tracing import UNTRIED
+from privcirnet.nn.windows import average_of, divisor_of, power_beside
 from privcirnet.passes.compose import compose_
 from privcirnet.passes.decompose import SHAPE, arguments, decompose_, unfold_norm_, unfold_softmax_
 from privcirnet.passes.folding import fold_norm_, fold_norm_before_, scale_input_, scale_inputs_, scale_outputs_
-from privcirnet.passes.surgery.changes import TRAIN
+from privcirnet.passes.surgery.edit import TRAIN
 from privcirnet.passes.surgery.norms import inside
 from privcirnet.passes.surgery.polynomial import exact_graph
 

@@ -9,6 +9,14 @@ of two values, and before and behind every function that has a table, such as GE
 network's last function have more bits: its few results are what a user reads. If channels are taken from a linear
 layer, as queries, keys and values are, each part has a quantizer of its own. A max pool behind a layer comes first: it
 leaves fewer values to round. :mod:`privcirnet.nn.steps` sets their steps.
+
+Residual streams are sums of sums, as every block of a transformer adds to what the blocks before it added up. All
+summands of a stream share one step, the coarsest that any of them wants. In a vision transformer that is one step for
+the whole network, so its summands get more bits than other activations. Layers read the stream as it is, and their sums
+become larger by these bits, which costs room in the plain modulus. The stream is not truncated again before it is read,
+and programs that do so are refused: the bounds on truncation are those of shares under a fresh mask, and shares of
+truncated values are no longer uniform (docs/mathematics.md, "Truncation"). Convolutional networks are left as they are.
+In a ResNet an activation ends every sum; MobileNetV2 adds up at most four convolutions before the next one begins anew.
 """
 
 import copy
@@ -25,21 +33,25 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.checks import check_batch, check_weights, value_of_one
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.example import FUSED
-from privcirnet.nn.graph import module_of
+from privcirnet.nn.graph import is_sum, module_of
 from privcirnet.nn.materialize import give_own_class_, with_plain_weights
-from privcirnet.nn.modules import function_name, has_table
-from privcirnet.nn.moves import Rearrange
-from privcirnet.nn.nonpolynomial import TableFunction
-from privcirnet.nn.normalization import Centered, Rounded, SubtractMax, SumChannels
+from privcirnet.nn.modules import function_name, has_table, row_of
+from privcirnet.nn.moves import HeadProduct, Rearrange, ScoreConstants, SliceChannels, ToTokens
+from privcirnet.nn.nonpolynomial import Centered, Rounded, SubtractMax, SumChannels, TableFunction
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, Quantizer, WeightQuantizer, check_unquantized
-from privcirnet.nn.steps import activation_quantizer, calibrate, called_modules, exp_reach, weighted_modules
-from privcirnet.nn.tokens import HeadProduct, ScoreConstants, SliceChannels, ToTokens
-from privcirnet.passes.bias_correction import correct_biases_
-from privcirnet.passes.channels import input_step_for, scale_channels_
+from privcirnet.nn.steps import (
+    activation_quantizer,
+    calibrate,
+    called_modules,
+    exp_reach,
+    groups_of,
+    origins,
+    weighted_modules,
+)
+from privcirnet.passes.equalize import input_step_for, scale_channels_
 from privcirnet.passes.fuse import fuse_at, is_fused
 from privcirnet.passes.origin import remember_, warn_of_losses
-from privcirnet.passes.ranges import peaks, typical_images
-from privcirnet.passes.streams import stream_summands
+from privcirnet.passes.ranges import by_channel, peaks, typical_images
 
 SUFFIX = "_quantizer"
 STREAM_BITS = 10
@@ -72,17 +84,17 @@ def quantize(  # noqa: PLR0913
         input_log_step: log2 of the images' step; None to choose it from the images (:func:`input_step_for`).
         weight_bits: 1 to 8, times a power of two of each output; 1: signs.
         activation_bits: 2 to 16, for the values seen on ``images``; larger values later on are kept, not clipped.
-        stream_bits: 2 to 20, for the summands of residual streams (:mod:`privcirnet.passes.streams`), which never
+        stream_bits: 2 to 20, for the summands of residual streams (:mod:`privcirnet.passes.quantize`), which never
             have fewer bits than other activations; 0: :data:`STREAM_BITS`, or :data:`NORMED_STREAM_BITS`.
         quantile: share of the images, in (0, 1], whose values these bits hold; with 1 the largest sets each step.
         correct_biases: whether biases take back what rounded weights shift their channels by on the images
-            (:mod:`privcirnet.passes.bias_correction`).
+            (:mod:`privcirnet.passes.quantize`).
 
     Returns:
         The quantized network: in the mode of a fused one, else in evaluation mode.
 
     Channels of images that are much smaller than the largest have finer steps, whose factors are in the weights of the
-    layers that read them (:mod:`privcirnet.passes.channels`), unless ``input_log_step`` is given.
+    layers that read them (:mod:`privcirnet.passes.equalize`), unless ``input_log_step`` is given.
 
     Warns:
         UserWarning: more than a tenth of 16 or more images have another class than before.
@@ -312,3 +324,97 @@ def _is_rounded(node: fx.Node, modules: Mapping[fx.Node, nn.Module]) -> bool:
             return False
         case module:
             return node.op == "placeholder" or function_name(module) is not None
+
+
+IMAGES = 256
+"""Largest number of images, which run together."""
+
+
+@torch.no_grad()
+def correct_biases_(graph: fx.GraphModule, fused: fx.GraphModule, images: Tensor) -> fx.GraphModule:
+    """Return a quantized network with the biases of its layers corrected; a layer without one is left as it is.
+
+    Rounded weights shift each channel by much the same amount in all images, and squares make shifts grow from layer to
+    layer. A layer's mean error is added to its bias, from the first layer to the last, each with the layers before it
+    corrected.
+
+    Source: Data-Free Quantization through Weight Equalization and Bias Correction (Nagel et al., ICCV 2019, Section 4.2
+    and Appendix D). Departure: a channel's shift is the median over images of its mean, not the mean, so that an image
+    which explodes in a row of squares does not count.
+
+    Args:
+        graph: result of :func:`privcirnet.passes.quantize.quantize`, in evaluation mode; changed in place.
+        fused: network that it was made from; left as it was.
+        images: network inputs, (N, C, H, W).
+    """
+    means = _Means(fused)
+    means.run(images[:IMAGES])
+    _Corrector(graph, means.means).run(images[:IMAGES])
+    return graph
+
+
+class _Means(fx.Interpreter):
+    """An interpreter that keeps each layer's channel means of each image, (N, C), by node name."""
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__(graph)
+        self._graph = graph
+        self.means: dict[str, Tensor] = {}
+
+    def run_node(self, n: fx.Node) -> object:
+        result = super().run_node(n)
+        layer = module_of(self._graph, n)
+        if isinstance(layer, nn.Conv2d | nn.Linear) and isinstance(result, Tensor):
+            self.means[n.name] = _means(layer, result)
+        return result
+
+
+class _Corrector(fx.Interpreter):
+    """An interpreter that adds each layer's error to its bias and goes on with the corrected values."""
+
+    def __init__(self, graph: fx.GraphModule, means: dict[str, Tensor]) -> None:
+        super().__init__(graph)
+        self._graph, self._wanted = graph, means
+
+    def run_node(self, n: fx.Node) -> object:
+        result, layer = super().run_node(n), module_of(self._graph, n)
+        if not isinstance(layer, nn.Conv2d | nn.Linear) or not isinstance(result, Tensor) or layer.bias is None:
+            return result
+        off = (self._wanted[n.name] - _means(layer, result)).nan_to_num(0.0, 0.0, 0.0).median(0).values
+        before = layer.bias.clone()
+        layer.parametrizations["bias"].original.add_(off)  # type: ignore[index, union-attr]
+        moved = layer.bias - before
+        return result + (moved.view(-1, 1, 1) if isinstance(layer, nn.Conv2d) else moved)
+
+
+def _means(layer: nn.Module, values: Tensor) -> Tensor:
+    """Return the channel means of each image, (N, C)."""
+    if isinstance(layer, nn.Linear):
+        values = values.reshape(len(values), -1, values.shape[-1])
+    return by_channel(values).mean(2)
+
+
+def stream_summands(graph: fx.GraphModule) -> list[fx.Node]:
+    """Return the quantizers' nodes that feed residual streams: sums of sums with a linear layer among the summands.
+
+    Raises:
+        RuleError: a summand does not come from a quantized activation.
+    """
+    sums = (node for node in graph.graph.nodes if is_sum(node))
+    chained = {origin for node in sums for s in node.all_input_nodes if _adds(graph, s) for origin in origins(graph, s)}
+    groups = [group for group in groups_of(graph) if not chained.isdisjoint(group)]
+    return [node for group in groups if any(_rounds_linear(graph, member) for member in group) for node in group]
+
+
+def _rounds_linear(graph: fx.GraphModule, node: fx.Node) -> bool:
+    return isinstance(module_of(graph, node.all_input_nodes[0]), nn.Linear)
+
+
+def _adds(graph: fx.GraphModule, node: fx.Node) -> bool:
+    """Return whether a node's values are a sum's, at most rearranged."""
+    while not is_sum(node):
+        module = module_of(graph, node)
+        if row_of(module).limits or not row_of(module).keeps_step:
+            return False
+        node = node.all_input_nodes[0]
+    return True

@@ -15,10 +15,8 @@ from torch.fx import _symbolic_trace
 from torch.fx.node import Argument, Target, map_aggregate
 
 from privcirnet.errors import RuleError, listed
-from privcirnet.nn.custom_forward import check_own_forwards
 from privcirnet.nn.graph import Tracer, check_one_output, evaluating, graph_module
-from privcirnet.nn.inplace import Proxy
-from privcirnet.nn.restored import restore_attributes
+from privcirnet.nn.tracing import Proxy, check_own_forwards, restore_attributes
 
 _FILLED = frozenset({"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"})
 """Functions and methods whose result depends on the shape of a value alone."""

@@ -28,16 +28,14 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.fold_targets import layer_before
 from privcirnet.nn.functional.circulant import expand, project
-from privcirnet.nn.functional.least_squares import Moments, fit_rows, reachable
+from privcirnet.nn.functional.least_squares import Moments, channel_axis, fit_rows, reachable, read_by, some_of
 from privcirnet.nn.graph import evaluating, is_plain_layer, is_sum, module_of, trace
-from privcirnet.nn.layer_inputs import channel_axis, read_by, some_of
-from privcirnet.nn.modules import LIMITS
+from privcirnet.nn.modules import LIMITS, row_of
+from privcirnet.nn.neighbours import layer_before
 from privcirnet.nn.norm import TokenBatchNorm
 
 SAMPLES = 32768
@@ -219,7 +217,7 @@ class _Twins:
             user = next(iter(node.users))
             if is_sum(user):
                 return user, next(source for source in user.all_input_nodes if source is not node)
-            if not isinstance(module_of(self._dense, user), nn.Identity | _DropoutNd):
+            if row_of(module_of(self._dense, user)).kind != "nothing":
                 return None
             node = user
         return None

@@ -7,8 +7,8 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from privcirnet.he.planning.latency import Unit
-from privcirnet.he.system.atomic import replacing
+from privcirnet.he.planning.profile import Unit
+from privcirnet.he.system.files import replacing
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

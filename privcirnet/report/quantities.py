@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privcirnet.he.planning.latency import in_words
+from privcirnet.he.planning.profile import in_words
 
 NOTHING = "–"
 _SPACE = "\N{NO-BREAK SPACE}"
@@ -29,7 +29,7 @@ def seconds(value: float | None) -> str:
 
 
 def latency(value: float | None, counted: bool) -> str:
-    r"""Return a predicted latency with its unit; ``counted``: see :func:`he.planning.latency.in_words`.
+    r"""Return a predicted latency with its unit; ``counted``: see :func:`he.planning.profile.in_words`.
 
     >>> latency(0.0321, False).replace("\xa0", " "), latency(24165.57, True).replace("\xa0", " ")
     ('32.1 ms', '24,166 units')

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privcirnet.artifact.summaries import ExportSummary, InferenceSummary, LayerRow, Search, Training
-from privcirnet.artifact.typed_json import read_record
+from privcirnet.artifact.summaries import ExportSummary, InferenceSummary, LayerRow, Search, Training, read_record
 from privcirnet.errors import RuleError
 
 RECORDS: dict[str, type] = {

@@ -1,5 +1,6 @@
-"""Requests through either protocol, one after the other, as the client sees them."""
+"""Requests through either protocol, one after the other, as the client sees them, and inferences prepared ahead."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +12,68 @@ import numpy as np
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.exact import ExactTruncate
 from privcirnet.he.program.operation import Node
-from privcirnet.he.program.program import Program
-from privcirnet.he.program.wrong_result import ImpossibleResultError
+from privcirnet.he.program.program import ImpossibleResultError, Program
 from privcirnet.he.protocol import wire
-from privcirnet.he.protocol.parties.background_preparation import PreparedBatch
-from privcirnet.he.protocol.parties.session import Handler, Traffic, run
+from privcirnet.he.protocol.offline.store import PreparedStore
+from privcirnet.he.protocol.parties.background_preparation import PATIENCE_S, BackgroundPreparation, PreparedBatch
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.session import ExchangeProgress, Handler, Traffic, run
 from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.protocol.served import ServedClient
-from privcirnet.runs.preparation import Ahead
+
+
+@dataclass
+class Ahead:
+    """A stock of prepared inferences for images in sequence: filled in pauses, and whenever none is left.
+
+    Attributes:
+        count: number of inferences to keep prepared; 0: none.
+        keep: whether inferences left over at the end are of use; otherwise there are no more than images.
+        again: function that makes a session that refused to prepare one that runs images.
+        pause_s: seconds between two images, without requests.
+        more: number of images that will come after the present request.
+    """
+
+    count: int
+    store: PreparedStore
+    keep: bool
+    again: Callable[[], object]
+    pause_s: float = 0.0
+    more: int = 0
+    _idle: BackgroundPreparation | None = field(default=None)
+    _progress: ExchangeProgress = field(default=lambda exchange: None)
+
+    @property
+    def done(self) -> list[PreparedBatch]:
+        """The batches that were prepared."""
+        return self._idle.done if self._idle else []
+
+    @property
+    def stopped(self) -> str:
+        """The reason why no more is prepared, in words; "" if there is none."""
+        return self._idle.stopped if self._idle else ""
+
+    def before(self, client: Client, server: Handler, images: int, progress: ExchangeProgress) -> None:
+        """Prepare in a pause, and if there is nothing left. Where that fails, an image is prepared when it comes.
+
+        Raises:
+            Lost: the server is gone.
+        """
+        if not self.count:
+            return
+        first, self._progress = self._idle is None, progress
+        if self._idle is None:
+            wait, tell = PATIENCE_S if self.pause_s else math.inf, self._tell
+            self._idle = BackgroundPreparation(client, server, self.count, self.again, patience_s=wait, progress=tell)
+        self._idle.count = self.count if self.keep else min(self.count, images + self.more)
+        if self.pause_s and not first:
+            self._idle.rest(self.pause_s)
+        if not self.store.serials():
+            self._idle.fill()
+
+    def _tell(self, exchange: Traffic) -> None:
+        self._progress(exchange)
+
 
 T = TypeVar("T")
 

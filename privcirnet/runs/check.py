@@ -1,32 +1,110 @@
 """A dry run of the whole chain before training: the verbs' changes and refusals, and an image's cost.
 
-Everything runs on copies. Costs come from :mod:`.forecast`.
+Everything runs on copies. Costs are predicted from shapes: plans depend on these, parameters on the values too. Those
+of an untrained network say nothing of the trained one, so all values have the usual size for 8 bits. ``compile``
+chooses the real parameters, from images.
 """
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from privcirnet.blocksize_search.latency import layer_shapes
 from privcirnet.config import HEConfig
-from privcirnet.data.own import check_classes
+from privcirnet.data.dataset import check_classes
 from privcirnet.errors import RuleError, listed
-from privcirnet.he.planning.latency import UNITS
-from privcirnet.he.planning.profile import Profile
+from privcirnet.he.planning.plan_program import PlannedProgram, fit_draft, predicted_online, predicted_seconds, scaled
+from privcirnet.he.planning.profile import LINKS, UNITS, NetworkLink, Profile
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.nn.checks import check_images, check_module, image_of, logits_of_one, understood, value_of_one
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.materialize import with_plain_weights
-from privcirnet.passes.block_sizes import uniform_sizes
-from privcirnet.passes.convert import circulant_
+from privcirnet.nn.modules import is_polynomial
+from privcirnet.passes.convert import circulant_, uniform_sizes
 from privcirnet.passes.fuse import fuse, fuse_at
-from privcirnet.passes.lower.supported import check_operations
+from privcirnet.passes.lower import check_operations, usual_draft
 from privcirnet.passes.surgery import polynomial_
-from privcirnet.passes.surgery.changes import TRAIN, Replacement
+from privcirnet.passes.surgery.edit import TRAIN, Replacement
 from privcirnet.passes.surgery.polynomial import check_activation
-from privcirnet.runs.forecast import Forecast, forecast
+from privcirnet.runs.compiled import needed_bytes, weight_bytes
+from privcirnet.runs.export import target_of, with_transfers
+
+_LINKS = LINKS["local"], NetworkLink(bandwidth=1.0, round_trip=0.0)
+"""Links of the prediction; on the latter each byte takes one second."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The predicted cost of one encrypted image.
+
+    Attributes:
+        block_size: largest block size of any layer; 1 for dense weights.
+        sent: bytes, both ways.
+        rounds: messages each way.
+        weights: bytes of encoded weights.
+        memory: bytes of server and client in one process that keeps all encoded weights.
+        log_q: bits of the coefficient modulus.
+        online: seconds with the image, if all encrypted work was done before.
+    """
+
+    block_size: int
+    seconds: float
+    sent: float
+    rounds: int
+    weights: int
+    memory: int
+    ring_degree: int
+    log_q: int
+    online: float
+    online_sent: int
+    online_rounds: int
+
+
+def profile_of_program(fused: fx.GraphModule, image: tuple[int, int, int], he: HEConfig, profile: Profile) -> Profile:
+    """Return a profile's times at the (n, q) that a network's program is predicted to have; counted ones stay.
+
+    Raises:
+        DoesNotFit: no parameters carry the program.
+        RuleError: a layer has no encrypted form.
+    """
+    if profile.counted:
+        return profile
+    return scaled(profile, _fitted(fused, image, he.settled(exact=not is_polynomial(fused)), profile).choice.set)
+
+
+def forecast(
+    fused: fx.GraphModule, image: tuple[int, int, int], he: HEConfig, profile: Profile, block_size: int
+) -> Forecast:
+    """Return the predicted cost of an image.
+
+    Args:
+        he: settings of the encryption; their bounds are ignored for those of usual values.
+
+    Raises:
+        DoesNotFit: no parameters carry the program.
+        RuleError: a layer has no encrypted form.
+    """
+    he = he.settled(exact=not is_polynomial(fused))
+    fitted = _fitted(fused, image, he, profile)
+    program, of = with_transfers(fitted.program, he.ot), fitted.program.parameters
+    there = replace(scaled(profile, fitted.choice.set), plain_bits=of.plain_bits)
+    seconds, local, link = (predicted_seconds(program.nodes, there, to) for to in (LINKS[he.link], *_LINKS))
+    costs = seconds, link - local, schedule_of(program).rounds, weight_bytes(program), needed_bytes(program)
+    online = (
+        predicted_online(program.nodes, there, LINKS[he.link]),
+        schedule_of(program).bytes_online,
+        schedule_of(program).rounds_online,
+    )
+    return Forecast(block_size, *costs, of.ring_degree, of.log_q, *online)
+
+
+def _fitted(fused: fx.GraphModule, image: tuple[int, int, int], he: HEConfig, profile: Profile) -> PlannedProgram:
+    target = replace(target_of(he, profile), margin_bits=he.margin_bits)
+    return fit_draft(usual_draft(fused, image, target), target)
+
 
 _T = TypeVar("_T")
 

@@ -11,21 +11,19 @@ import numpy as np
 
 from privcirnet.artifact.summaries import LayerRow
 from privcirnet.errors import RuleError
-from privcirnet.he.ckks.costs import part_of, predicted, row_of
-from privcirnet.he.ckks.program import CkksProgram, Rehearsed
-from privcirnet.he.ckks.stopwatch import Stopwatch
+from privcirnet.he.ckks.evaluator import Stopwatch
+from privcirnet.he.ckks.program import CkksProgram, Rehearsed, part_of, predicted, row_of
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.wrong_result import ImpossibleResultError
+from privcirnet.he.program.program import ImpossibleResultError
 from privcirnet.he.protocol.one_message.ckks import ENGINES, CkksDescription, CkksInferenceClient, CkksInferenceServer
 from privcirnet.he.protocol.one_message.session import WORK, OneMessageClient, OneMessageServer
 from privcirnet.he.protocol.parties.session import Traffic
 from privcirnet.he.protocol.served import Meter
-from privcirnet.he.system.memory import peak_bytes
+from privcirnet.he.system.process import peak_bytes
 from privcirnet.runs.answers import Answer, InferenceStep, StepProgress
 from privcirnet.runs.evaluation import Evaluation
-from privcirnet.runs.parties import Parties, RunOptions, open_parties
+from privcirnet.runs.parties import Parties, RunOptions, ServerReport, ServerTask, open_parties
 from privcirnet.runs.progress import Bar
-from privcirnet.runs.server_process import ServerReport, ServerTask
 
 BEYOND = "bounds"
 """Name of the fault of an image with a value beyond the examples' bounds; its answer may be wrong."""

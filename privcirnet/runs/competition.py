@@ -18,9 +18,8 @@ from privcirnet.blocksize_search.candidates import UNIFORM, Candidate, Rules, be
 from privcirnet.config import SearchRunConfig
 from privcirnet.data.dataset import Examples
 from privcirnet.runs.progress import Bar
-from privcirnet.train.divergence import Divergence
-from privcirnet.train.progress import Step
-from privcirnet.train.race import train_for_
+from privcirnet.train.race import Divergence, train_for_
+from privcirnet.train.record import Step
 
 RACE = "race.json"
 """File of scores after training, in a search's folder."""

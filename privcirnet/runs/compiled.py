@@ -1,32 +1,97 @@
-"""A program with the scales of its integers: real images in, real logits out."""
+"""A program ready for inference: real images in, real logits out; its memory; and its mode, read from a folder.
+
+:func:`infer` asks a server elsewhere, whatever the mode of its program is.
+"""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from privcirnet.artifact import read_measured, read_program, write_program
+from privcirnet.artifact import read_ckks, read_measured, read_program, write_program
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.profile import Profile
-from privcirnet.he.program.description import HEADINGS, described
-from privcirnet.he.program.operations import Input
+from privcirnet.he.program.operations import HEADINGS, Input, described
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
+from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.ring.modular import Residues
-from privcirnet.runs.interactive import Interactive
-from privcirnet.runs.memory import WEIGHTS_GB, check_memory, weight_bytes
-from privcirnet.runs.parties import RunOptions
+from privcirnet.he.system.process import machine_bytes
+from privcirnet.runs.answers import Ahead, StepProgress, no_progress
+from privcirnet.runs.evaluation import Evaluation, Mode, run
+from privcirnet.runs.interactive import Interactive, SharedParties
+from privcirnet.runs.parties import Parties, RunOptions, parties
 from privcirnet.runs.progress import Bar, silent
 from privcirnet.runs.rehearsal import in_words
-from privcirnet.runs.shared_parties import SharedParties
+from privcirnet.service.client import ServiceClient
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+WEIGHTS_GB = 4.0
+"""Default size in GB of encoded weights that a server keeps; others are encoded again for every image."""
+_PROCESS_BYTES = 5e8
+"""Bytes of a process beside weights and sessions: libraries, and the buffers of a reply."""
+
+
+def weight_bytes(program: Program) -> int:
+    """Return the bytes of a program's weights, all encoded."""
+    parameters = program.parameters.ring_degree, program.parameters.coefficient_bits
+    return sum(layer.circuit.weight_bytes(*parameters) for _, layer in program.linear_nodes)
+
+
+def needed_bytes(program: Program, weights_gb: float | None = None) -> int:
+    """Return the approximate bytes of server and client in one process.
+
+    Args:
+        weights_gb: size of encoded weights that are kept, in 10^9 bytes; None: all.
+    """
+    weights = weight_bytes(program)
+    cached = weights if weights_gb is None else min(weights, int(1e9 * weights_gb))
+    return round(cached + schedule_of(program).server_bytes + schedule_of(program).client_bytes + _PROCESS_BYTES)
+
+
+def check_memory(program: Program, weights_gb: float | None, engine: str = "kernel") -> None:
+    """Raise unless a program fits the memory that this process may take.
+
+    Args:
+        weights_gb: size of encoded weights that are kept, in 10^9 bytes; None: all.
+        engine: engine of the server: "kernel"; "tenseal", which keeps all weights; or "cleartext", which encodes none.
+    """
+    if weights_gb is not None and not weights_gb >= 0:
+        raise RuleError("weights_gb must be 0 or more", got=weights_gb, remedy="use 4")
+    if engine == "cleartext":
+        return
+    needed, memory = needed_bytes(program, weights_gb if engine == "kernel" else None), machine_bytes()
+    if needed > memory:
+        smaller = "a smaller weights_gb" if engine == "kernel" and weights_gb else ""
+        ways = [smaller, "larger block sizes", "smaller images", "a machine with more memory"]
+        got, remedy = f"{needed / 1e9:.1f} GB of {memory / 1e9:.1f} GB", f"use {', '.join(filter(None, ways))}"
+        raise RuleError("keys, encoded weights and what computes on them must fit the memory", got=got, remedy=remedy)
+
+
+def check_sessions(programs: Sequence[Program], weights_gb: float, sessions: int) -> None:
+    """Raise unless a server's sessions fit the memory that its process may take, beside encoded weights.
+
+    Args:
+        weights_gb: size of encoded weights that are kept of all programs together, in 10^9 bytes.
+        sessions: most sessions at once.
+    """
+    size = max((schedule_of(program).server_bytes for program in programs), default=0)
+    weights, memory = min(sum(map(weight_bytes, programs)), int(1e9 * weights_gb)), machine_bytes()
+    room = memory - weights - _PROCESS_BYTES
+    if sessions * size > room:
+        got = f"{sessions} of {size / 1e9:.2f} GB beside {weights / 1e9:.1f} GB of weights, in {memory / 1e9:.1f} GB"
+        fewer = f"use sessions={int(room // size)}, or " if room > size else "use "
+        remedy = f"{fewer}a smaller weights_gb, a program of smaller images or a machine with more memory"
+        raise RuleError("all sessions of a server must fit its memory", got=got, remedy=remedy)
+
 
 _Images = TypeVar("_Images", "Tensor", np.ndarray)
 
@@ -357,3 +422,63 @@ def _wrong(program: Program, first: Mapping[int, str]) -> RuleError:
     remedy = f"{again}; {beyond if program.bounds == 'measured' else 'report it if it fails again'}"
     got = listed([f"another from {name} on for image {i}" for i, name in first.items()])
     return RuleError("every value must be the integer network's", got=got, remedy=remedy)
+
+
+def read_mode(folder: Path, mode: str, key: PublicKey | None = None) -> Mode:
+    """Return the program of a folder; with a key, one that it signed.
+
+    Args:
+        mode: "interactive" or "ckks".
+
+    Raises:
+        RuleError: missing, damaged, foreign, of the other mode, or not signed with the key.
+    """
+    if mode == "ckks":
+        return _ckks(read_ckks(folder, key))
+    compiled = read_compiled(folder, key)
+    return Interactive(compiled.integer, compiled.spectra, compiled.profile)
+
+
+def _ckks(program: Any = None) -> Mode:
+    from privcirnet.runs.ckks import Ckks  # it loads the kernels
+
+    return Ckks(program)
+
+
+MODES: dict[str, Callable[[Any], Mode]] = {
+    "interactive": Interactive,
+    "ckks": lambda _: _ckks(),
+}
+"""Modes of a client alone, from its program's public description, by :attr:`Known.mode`."""
+
+
+def infer(
+    remote: ServiceClient,
+    images: Sequence[Values] | Values,
+    how: RunOptions | None = None,
+    progress: StepProgress = no_progress,
+    *,
+    keep: bool = False,
+) -> Evaluation:
+    """Return the evaluation of a server on images.
+
+    Args:
+        images: integers of the data set, (N, C, H, W).
+        keep: whether prepared inferences that are left over will be found again; otherwise none is left over.
+
+    Raises:
+        RuleError: there is no image, or one that does not fit the program; the server refuses or is gone.
+    """
+    return run(
+        MODES[remote.party.known.mode](remote.party.known),
+        client_of(remote, how or RunOptions(), keep),
+        images,
+        progress,
+    )
+
+
+def client_of(remote: ServiceClient, how: RunOptions, keep: bool = False) -> Parties:
+    """Return a client whose server is elsewhere, ready for images; ``keep``: see :func:`infer`."""
+    ahead = Ahead(how.prepare, remote.store, keep, remote.reopen, how.pause_s)
+    arguments = remote.party, remote, None, remote.seconds, remote.bytes_keys, ahead, how
+    return parties(*arguments, persist=remote.persist)

@@ -1,28 +1,125 @@
 """Encrypted inference of many images in any mode: everything is checked and measured.
 
-The modes differ in a :class:`Mode`; :mod:`.interactive` and :mod:`.ckks` have one each.
+The modes differ in a :class:`Mode`; :mod:`.interactive` and :mod:`.ckks` have one each. Seconds are those of a typical
+image: the median, without the first image, for which kernels are compiled or loaded. Over networks those of bytes and
+round trips come on top.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, Protocol
 
 import numpy as np
 
-from privcirnet.artifact.summaries import InferenceSummary, LayerRow, LinkPrediction, Prediction
+from privcirnet.artifact.summaries import InferenceSummary, LayerRow, LinkPrediction, Prediction, PreparationSummary
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
+from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.protocol.parties.background_preparation import PreparedBatch
 from privcirnet.he.protocol.served import Meter
-from privcirnet.he.system.memory import peak_bytes
+from privcirnet.he.system.process import peak_bytes
 from privcirnet.runs.answers import Answer, StepProgress, no_progress
-from privcirnet.runs.links import over_links
-from privcirnet.runs.parties import Parties, RunOptions
-from privcirnet.runs.preparation import prepared_for
+from privcirnet.runs.parties import Parties, RunOptions, ServerTask
 from privcirnet.runs.progress import Bar, silent
-from privcirnet.runs.server_process import ServerTask
-from privcirnet.runs.timings import PartyLaps, typical
+
+
+def over_links(compute: float, size: float, rounds: float) -> dict[str, LinkPrediction]:
+    """Return seconds over every link of :data:`LINKS` but "local".
+
+    Args:
+        compute: seconds measured where both parties are on one machine.
+        size: bytes both ways.
+
+    >>> over_links(1.0, 9e6, 10)["wan"].seconds
+    2.8
+    """
+    predictions = dict[str, LinkPrediction]()
+    for name, link in LINKS.items():
+        if name != "local":
+            parts = compute, size / link.bandwidth, rounds * link.round_trip
+            predictions[name] = LinkPrediction(*parts, seconds=sum(parts))
+    return predictions
+
+
+def typical(seconds: Sequence[float]) -> float:
+    """Return the typical one of several times: the median of all but the first, which warms up.
+
+    Args:
+        seconds: times in order; a single one is the result. None take 0.
+
+    >>> typical([4.5, 0.04, 0.05, 0.06])
+    0.05
+    """
+    return median(seconds[1:] or seconds or [0.0])
+
+
+@dataclass
+class ImageTimings:
+    """The seconds of each image, from totals that only grow.
+
+    Attributes:
+        each: seconds by node, for each image, or each group that was worked on together.
+    """
+
+    each: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
+    _before: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def add(self, seconds: Mapping[str, float], images: int = 1) -> None:
+        """Note the seconds added since the last time.
+
+        Args:
+            images: number of images worked on since; for none, the added seconds count for the next.
+        """
+        if images:
+            self.each.append({name: (all_ - self._before.get(name, 0.0)) / images for name, all_ in seconds.items()})
+            self._before = dict(seconds)
+
+    def of(self, name: str) -> float:
+        """Return the seconds of a node for a typical image."""
+        return typical([lap.get(name, 0.0) for lap in self.each])
+
+    @property
+    def total(self) -> float:
+        """Return the seconds of all nodes for a typical image."""
+        return typical([sum(lap.values()) for lap in self.each])
+
+
+@dataclass
+class PartyLaps:
+    """A party's seconds for each image, and for its preparation."""
+
+    images: ImageTimings = field(default_factory=ImageTimings)
+    ahead: ImageTimings = field(default_factory=ImageTimings)
+    _prepared: int = 0
+
+    def add(self, meters: Sequence[Meter], images: int = 1, prepared: int = 0) -> None:
+        """Note the seconds of a request; ``meters``: meters of all images, and of all offline work, if any."""
+        of_images, *ahead = meters
+        self.images.add(of_images.seconds, images)
+        for meter in ahead:
+            self.ahead.add(meter.seconds, prepared - self._prepared)
+        self._prepared = prepared
+
+    def of(self, name: str) -> float:
+        """Return the seconds of a node for a typical image, with its preparation."""
+        return self.images.of(name) + self.ahead.of(name)
+
+
+def prepared_for(batches: Sequence[PreparedBatch]) -> int:
+    """Return the number of images of some batches."""
+    return sum(batch.count for batch in batches)
+
+
+def summary(batches: Sequence[PreparedBatch]) -> PreparationSummary | None:
+    """Return the cost of an image's preparation; None if nothing was prepared."""
+    if not batches:
+        return None
+    done, images = [round for batch in batches for round in batch.traffic], prepared_for(batches)
+    seconds = typical([batch.seconds / batch.count for batch in batches])
+    size, rounds = sum(round.up + round.down for round in done) / images, len(done) / images
+    return PreparationSummary(seconds, size, rounds, over_links(seconds, size, rounds))
 
 
 class Mode(Protocol):

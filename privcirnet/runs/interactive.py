@@ -1,8 +1,16 @@
-"""Networks in rounds of two parties, with shares between layers: their audit, and the cost of layers."""
+"""Networks in rounds of two parties, with shares between layers: audit, cost of layers, parties kept for many calls.
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+The audit adds both parties' shares and checks every step against the interpreter. Only a harness that runs both parties
+can do this. Every operation's result must equal the interpreter's exactly, on the values that went in. Only a
+truncation may differ by one unit: it must be the floor or the ceiling of the exact quotient.
+"""
+
+import os
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -11,24 +19,58 @@ from privcirnet.artifact.summaries import LayerRow, Online
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.cost import operation_cost
 from privcirnet.he.planning.profile import LINKS, Profile
-from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.interpreter import apply, interpret
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Truncate
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.parties.client import Client, check_image
 from privcirnet.he.protocol.parties.server import Server
-from privcirnet.he.protocol.parties.session import Traffic
+from privcirnet.he.protocol.parties.session import Traffic, prepare
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
 from privcirnet.he.protocol.schedule import schedule_of
+from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
-from privcirnet.runs import audit
 from privcirnet.runs.answers import Answer, name_of
-from privcirnet.runs.evaluation import Audit, Evaluation, followed
-from privcirnet.runs.parties import Parties, RunOptions, open_parties
-from privcirnet.runs.preparation import prepared_for, summary
-from privcirnet.runs.progress import Bar
-from privcirnet.runs.server_process import ServerTask
-from privcirnet.runs.timings import typical
+from privcirnet.runs.evaluation import Audit, Evaluation, followed, prepared_for, run, summary, typical
+from privcirnet.runs.parties import Parties, RunOptions, ServerTask, open_parties
+from privcirnet.runs.progress import Bar, silent
+
+
+def reconstruct(
+    program: Program, client: Mapping[str, Residues], server: Mapping[str, Residues | None]
+) -> dict[str, Values]:
+    """Return the integer values of every node by name.
+
+    Args:
+        client: the client's shares by node.
+        server: the server's shares by node; None for zero.
+    """
+    t = program.parameters.plain_modulus
+    values: dict[str, Values] = {}
+    for node in program.nodes:
+        server_share = server[node.name]
+        whole = client[node.name] if server_share is None else modular.add(client[node.name], server_share, t)
+        values[node.name] = modular.centered(whole, t)
+    return values
+
+
+def wrong_nodes(program: Program, values: Mapping[str, Values]) -> list[str]:
+    """Return the names of the nodes whose value does not follow from their inputs' values.
+
+    Returns:
+        names in the program's order; none if the inference was right.
+    """
+    return [node.name for node in program.nodes if node.inputs and not _follows(program, node, values)]
+
+
+def _follows(program: Program, node: Node, values: Mapping[str, Values]) -> bool:
+    arguments = [values[source] for source in node.inputs]
+    if isinstance(node.operation, Truncate):
+        floor = arguments[0] >> node.operation.bits
+        ceiling = -(-arguments[0] >> node.operation.bits)
+        return bool(((values[node.name] == floor) | (values[node.name] == ceiling)).all())
+    return bool((apply(node.operation, arguments, program.weights.get(node.name)) == values[node.name]).all())
+
 
 UNIT = "1 unit in the last place of each truncation"
 
@@ -67,11 +109,11 @@ class Interactive:
     def wrong(self, client: Client, request: np.ndarray, answers: Sequence[Answer], seen: Any) -> list[list[str]]:
         """Return the nodes whose value does not follow from their inputs'; ``seen``: the server's shares."""
         program, (answer,) = self.program, answers
-        values = audit.reconstruct(program, client.shares, seen)
+        values = reconstruct(program, client.shares, seen)
         source, output = program.nodes[0].name, program.output.name
         ends = (source, values[source], request), (output, program.answered(values[output]), answer.logits)
         foreign = [name for name, computed, value in ends if not np.array_equal(computed.reshape(value.shape), value)]
-        return [audit.wrong_nodes(program, values) + foreign]
+        return [wrong_nodes(program, values) + foreign]
 
     def facts(self, of: Evaluation) -> dict[str, Any]:
         """Return the prepared work, and the exactness of the results."""
@@ -157,3 +199,135 @@ def _rounds(of: Evaluation, program: Program, position: int) -> tuple[list[Traff
             traffic = [t for t in online if t.position == first]
             return [Traffic(position, int(t.up * part), int(t.down * part), t.seconds * part) for t in traffic], before
     return [t for t in online if t.position == position], before
+
+
+@dataclass
+class Sent:
+    """The messages of all calls so far.
+
+    Attributes:
+        images: number of images answered.
+        bytes: bytes both ways, with keys and preparation.
+        rounds: number of rounds, with those of preparation.
+    """
+
+    images: int = 0
+    bytes: int = 0
+    rounds: int = 0
+
+    def add(self, traffic: Sequence[Traffic], images: int = 0) -> None:
+        """Count rounds, and the images that they answered."""
+        self.images += images
+        self.bytes += sum(exchange.up + exchange.down for exchange in traffic)
+        self.rounds += len(traffic)
+
+
+class SharedParties:
+    """Both parties of a program, started by the first call and shared by later ones, one call at a time.
+
+    A call that fails ends them, and the next call begins others: nothing that was drawn is used twice. So does a call
+    with other settings, and the first call in a copy of the process (fork). They also end with this object.
+
+    Attributes:
+        sent: messages of all calls of this process.
+    """
+
+    def __init__(self, mode: Interactive) -> None:
+        self._mode, self.sent, self._lock = mode, Sent(), Lock()
+        self._parties: Parties | None = None
+        self._finish: weakref.finalize[..., SharedParties] | None = None
+        _EVERY.add(self)
+
+    @property
+    def prepared(self) -> int:
+        """The number of prepared inferences."""
+        parties = self._parties
+        return parties.client.prepared if parties else 0
+
+    def evaluate(self, images: Values, how: RunOptions, check: bool) -> Evaluation:
+        """Run both parties on images.
+
+        Args:
+            images: integer images, (N, C, H, W).
+            check: whether every value of both parties is compared with the integer network's.
+
+        Raises:
+            RuleError: an image does not fit the program, or the program is refused.
+        """
+        self._mode.check(images)
+        with self._begun(how) as parties:
+            parties.server.watched = check
+            evaluation = run(self._mode, parties if check else replace(parties, report=None), images)
+            for answer in evaluation.answers:
+                self.sent.add(answer.traffic, 1)
+            return evaluation
+
+    def prepare(self, count: int, how: RunOptions, bar: Bar) -> None:
+        """Do all encrypted work for some images to come.
+
+        Raises:
+            RuleError: the program cannot be prepared.
+        """
+        with self._begun(how, bar) as parties, bar("Preparing inferences", count) as advance:
+            batch_size, traffic = parties.client.together, list[Traffic]()
+            groups = [min(batch_size, count - first) for first in range(0, count, batch_size)]
+            rounds = sum(schedule_of(self._mode.program).rounds_ahead(some) for some in groups)
+
+            def step(exchange: Traffic) -> None:
+                traffic.append(exchange)
+                advance(to=count * min(1.0, len(traffic) / rounds))
+
+            prepare(parties.client, parties.server, count, step)
+            advance(to=count)
+            self.sent.add(traffic)
+
+    def close(self) -> None:
+        """End both parties after the call under way: secrets are zeroed, and memory is free. A call begins others."""
+        with self._lock:
+            self._end()
+
+    @contextmanager
+    def _begun(self, how: RunOptions, bar: Bar = silent) -> Iterator[Parties]:
+        """Lock both parties for a ``with`` block; any error in it ends them."""
+        with self._lock:
+            try:
+                if self._parties is None or self._parties.how != how:
+                    self._end()
+                    stack = ExitStack()
+                    self._finish = weakref.finalize(self, stack.close)
+                    parties = stack.enter_context(self._mode.open(how, bar))
+                    self.sent.bytes += parties.bytes_keys
+                    self._parties = parties
+                yield self._parties
+            except BaseException:
+                self._end()
+                raise
+
+    def _end(self) -> None:
+        self._parties = None
+        if self._finish is not None:
+            self._finish()
+
+    def forget(self) -> None:
+        """Begin anew in a copy of the process. Another thread of the parent may have been in the middle of an image.
+
+        So nothing is waited for: the copy's secret key is zeroed, and everything else is left.
+        """
+        parties, self._parties = self._parties, None
+        self.sent, self._lock = Sent(), Lock()
+        if self._finish is not None:
+            self._finish.detach()
+        if parties is not None:
+            parties.client.close()
+
+
+_EVERY = weakref.WeakSet[SharedParties]()
+
+
+def _forget_every() -> None:
+    for parties in _EVERY:
+        parties.forget()
+
+
+if hasattr(os, "register_at_fork"):  # where processes fork
+    os.register_at_fork(after_in_child=_forget_every)

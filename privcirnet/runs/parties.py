@@ -1,25 +1,244 @@
-"""Both parties of encrypted inference, or a client whose server is elsewhere, ready for images."""
+"""Both parties of encrypted inference, or a client whose server is elsewhere, ready for images.
 
+The server may be a process of its own. The harness talks to it as any client does, over gRPC on loopback. The server's
+shares, which only an audit of both parties may see, come through a pipe that the harness made and the server's process
+inherited. No message of the protocol asks for them, and serve.py has no such pipe.
+
+A warm-up image comes before the first one, for which kernels are compiled or loaded: later timings are then typical.
+CKKS has none: its keys are gigabytes.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.integer import Values
+from privcirnet.he.planning.profile import LINKS, NetworkLink
 from privcirnet.he.protocol.offline.store import MemoryStore
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import Handler
-from privcirnet.he.protocol.served import Meter, Served, ServedClient
+from privcirnet.he.protocol.served import Meter, Served, ServedClient, ServedSession
+from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
-from privcirnet.runs.answers import Answer, Persist, StepProgress, once, requests
-from privcirnet.runs.preparation import Ahead
+from privcirnet.he.system.process import peak_bytes
+from privcirnet.runs.answers import Ahead, Answer, Persist, StepProgress, answers, no_progress, once, requests
 from privcirnet.runs.progress import Bar
-from privcirnet.runs.server_process import ServerProcess, ServerReport, ServerTask, report_of, start_server
-from privcirnet.runs.throttle import throttled
-from privcirnet.runs.warm_up import rehearse, warm_up
 from privcirnet.service.client import Party, ServiceClient
+from privcirnet.service.limits import ServiceLimits, ServiceState
+from privcirnet.service.programs import Catalogue, ProgramVersion
+from privcirnet.service.quotas import Quota, Quotas
+from privcirnet.service.server import Service
+from privcirnet.service.store import KeyStore, StoreLimits
+
+_AT_END = 10.0
+_HARNESS = ServiceLimits(sessions=1, timeout_s=1e6, age_s=1e7, grace_s=0.0)
+"""Limits for one client, which may take its time: between two images it audits."""
+_ANY, _ROOM = Quota(prepared=1 << 20), StoreLimits(gigabytes=64)
+
+
+@dataclass(frozen=True)
+class ServerTask:
+    """A server's task: a program and its options.
+
+    Attributes:
+        spectra: weight spectra by node, of an interactive program.
+        engine: engine: "kernel", "tenseal" or "cleartext".
+        limit: limit of :class:`WeightCache`.
+        folder: folder of :class:`WeightCache`.
+        threads: number of threads; 0 for all cores.
+        audited: whether it reports its shares after each inference; the harness must then read each report.
+        served: function that makes the server.
+        party: function that makes its client.
+    """
+
+    program: Any
+    spectra: Mapping[str, Residues]
+    engine: str
+    limit: int | None = None
+    folder: Path | None = None
+    threads: int = 0
+    audited: bool = True
+    served: Callable[..., Served] = Server
+    party: Party = Client
+
+    def server(self) -> Served:
+        """Return the server, its weights encoded.
+
+        Raises:
+            RuleError: it refuses the program.
+        """
+        cache = WeightCache(self.limit, self.folder)
+        return self.served(self.program, self.engine, self.spectra, cache=cache, watched=self.audited)
+
+
+class ServerReport(NamedTuple):
+    """A server's report after a request, to a harness that has both parties.
+
+    Attributes:
+        seen: values of :meth:`protocol.served.ServedSession.seen`.
+        meters: meters of all inferences so far, and of all offline work, if there is any.
+        peak: peak memory of its process, bytes.
+    """
+
+    seen: Any
+    meters: Sequence[Meter]
+    peak: int
+
+
+def report_of(session: ServedSession) -> ServerReport:
+    """Return a watched session's report of its last request."""
+    return ServerReport(session.seen(), session.meters, peak_bytes())
+
+
+class ServerProcess:
+    """The harness's handle of a server's process.
+
+    Args:
+        address: host and port at which the server listens.
+    """
+
+    def __init__(self, pipe: Connection, address: tuple[str, int], number: int) -> None:
+        self._pipe, self.address, self.number = pipe, address, number
+
+    def report(self) -> ServerReport:
+        """Return the report of the inference that has just ended; to be called once for each."""
+        return cast(ServerReport, self._pipe.recv())
+
+
+@contextmanager
+def start_server(task: ServerTask) -> Generator[ServerProcess]:
+    """Start a server in another process, which ends with the block.
+
+    Yields:
+        the process, ready for clients.
+    """
+    here, there = Pipe()
+    command = [sys.executable, "-c", f"from {__name__} import serve; serve({there.fileno()})"]
+    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    process = subprocess.Popen(command, pass_fds=[there.fileno()], env=environment)
+    there.close()
+    try:
+        here.send(task)
+        reply = here.recv()
+        if isinstance(reply, RuleError):
+            raise reply
+        yield ServerProcess(here, reply, process.pid)
+    except (EOFError, ConnectionError):
+        rule, remedy = "the server's process must not end by itself", "see above what it said"
+        raise RuleError(rule, got=f"status {process.wait()}", remedy=remedy) from None
+    finally:
+        here.close()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_AT_END)
+        process.kill()
+        process.wait()
+
+
+def serve(inherited: int) -> None:
+    """Run the server's process until the harness closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted harness closes the pipe
+    pipe = Connection(inherited)
+    task = cast(ServerTask, pipe.recv())
+    threads.use(task.threads)
+
+    def report(session: ServedSession) -> None:
+        if task.audited:
+            pipe.send(report_of(session))
+
+    try:
+        server = task.server()
+        offers = Catalogue({task.engine: ProgramVersion.of(task.engine, server)})
+        books = ServiceState(limits=_HARNESS, quotas=Quotas(_ANY), store=KeyStore(_ROOM))
+        service = Service(offers, books=books, finished=report)
+    except RuleError as error:
+        pipe.send(error)
+        return
+
+    def watch() -> None:
+        with suppress(EOFError, OSError):
+            pipe.recv()
+        service.stop()
+
+    threading.Thread(target=watch, daemon=True).start()
+    pipe.send(service.address)
+    service.run()
+
+
+def rehearse(server: Served, engine: str, progress: StepProgress = no_progress) -> None:
+    """Warm up both parties in this process, with a client of its own."""
+    if server.known.warms_up:
+        client = server.client(engine)
+        with closing(client), closing(server.session(client.keys())) as session:
+            warm_up(client, session, progress)
+
+
+def warm_up(
+    client: ServedClient,
+    server: Handler,
+    progress: StepProgress = no_progress,
+    answered: Callable[[], object] = lambda: None,
+) -> None:
+    """Run an image of the largest pixels.
+
+    Args:
+        server: session of the client.
+        answered: function called after each image.
+    """
+    if not client.known.warms_up:
+        return
+    pixels = client.known.pixels
+    image = np.full(pixels.shape, pixels.high)
+    for _ in answers(client, server, [image], progress):
+        answered()
+
+
+@dataclass(frozen=True)
+class Throttled:
+    """A session behind a link, whose messages are delayed, whatever is between the parties.
+
+    The machine's network settings are not touched. Falcon 2023 (table II) limits bandwidths the same way.
+
+    Attributes:
+        link: link with the bandwidth and round trip of each message and its reply.
+        wait: function that sleeps for some seconds.
+    """
+
+    session: Handler
+    link: NetworkLink
+    wait: Callable[[float], object] = time.sleep
+
+    def handle(self, message: bytes) -> bytes:
+        self.wait(self.link.round_trip / 2 + len(message) / self.link.bandwidth)
+        reply = self.session.handle(message)
+        self.wait(self.link.round_trip / 2 + len(reply) / self.link.bandwidth)
+        return reply
+
+
+def throttled(session: Handler, name: str) -> Handler:
+    """Return a session behind a link.
+
+    Args:
+        name: name of the link in :data:`LINKS`; "" for the session as it is.
+    """
+    return Throttled(session, LINKS[name]) if name else session
+
 
 Requests = Callable[[Sequence[Values] | Values, StepProgress], Iterator[tuple[Values, list[Answer]]]]
 """Function that runs requests on images, see :func:`runs.answers.requests`."""

@@ -10,7 +10,7 @@ from privcirnet.artifact.results import Logit, PictureResult
 from privcirnet.data.picture import LIGHT_ON_DARK, Preparation
 from privcirnet.data.pictures import Picture
 from privcirnet.errors import RuleError
-from privcirnet.he.program.known import Known
+from privcirnet.he.program.program import Known
 from privcirnet.runs.answers import Answer, StepProgress, no_progress
 from privcirnet.runs.parties import Parties
 

@@ -10,9 +10,9 @@ from privcirnet.config import HEConfig
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.measure.calibrate import calibrate
-from privcirnet.he.planning.chooser import WIDE, sets_for
+from privcirnet.he.planning.parameter_choice import WIDE, sets_for
 from privcirnet.he.planning.profile import COUNTED, Profile
-from privcirnet.he.rlwe.security import TABLE
+from privcirnet.he.rlwe.parameters import TABLE
 from privcirnet.runs.progress import Bar, silent
 
 PROFILE = "profile.json"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.mpc.local.elementwise import truncate_client, truncate_server
+from privcirnet.he.mpc.local.parallel import truncate_client, truncate_server
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Truncate

@@ -15,33 +15,31 @@ from privcirnet.artifact import read_checkpoint, write_json, write_plan
 from privcirnet.blocksize_search.activations import KINDS, OPTIONS, activation_figures, activation_sizes
 from privcirnet.blocksize_search.assignment import Composable, Constraints, Solution, Table, uniform_latency
 from privcirnet.blocksize_search.candidates import UNIFORM, Candidate, best
-from privcirnet.blocksize_search.composition import composables, composed_figures
 from privcirnet.blocksize_search.constraints import constraints_for
 from privcirnet.blocksize_search.latency import (
     CostPrediction,
     FigureTable,
     amounts_of,
+    composables,
+    composed_figures,
     figure_table,
     figures_of,
     layer_shapes,
 )
-from privcirnet.blocksize_search.solve import solve
-from privcirnet.blocksize_search.sweep import Point, sweep, uniform_points
+from privcirnet.blocksize_search.solve import Point, solve, sweep, uniform_points
 from privcirnet.config import SearchRunConfig, run_file
 from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.goal import Objective
-from privcirnet.he.planning.latency import UNITS, column_unit, in_words
-from privcirnet.he.planning.profile import LINKS, Profile
+from privcirnet.he.planning.cost import Objective
+from privcirnet.he.planning.profile import LINKS, UNITS, Profile, column_unit, in_words
 from privcirnet.nn.checks import image_of
 from privcirnet.passes.compose import Pair, pairs
 from privcirnet.passes.convert import paddable
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.surgery import exact_copy
 from privcirnet.report import plots
-from privcirnet.runs.check import left_to_replace
+from privcirnet.runs.check import left_to_replace, profile_of_program
 from privcirnet.runs.competition import RACE, Problem, Scores, competed
-from privcirnet.runs.forecast import profile_of_program
 from privcirnet.runs.profiles import PROFILE, find_profile, kept
 from privcirnet.runs.progress import Bar, silent
 from privcirnet.train import sensitivities, stages
@@ -390,7 +388,7 @@ def _activation_sizes(config: SearchRunConfig, model: nn.Module, image: Tensor) 
 
 def _ckks(model: nn.Module, data: Examples, config: SearchRunConfig, padded: Collection[str]) -> "CkksFigures":
     from privcirnet.blocksize_search.ckks import ckks_figures  # these load the kernels
-    from privcirnet.runs.exported import ckks_program
+    from privcirnet.runs.export import ckks_program
 
     if not isinstance(data, ImageData):
         rule, remedy = "a search with mode=ckks needs images of integers", "use search.py, or mode=interactive"

@@ -3,7 +3,7 @@
 A server's folder has server.crt and server.key, and one of these: clients.crt, the authority that signs its clients'
 certificates (mutual TLS; a client is called what the certificate's common name says), or tokens.json, which maps names
 to SHA-256 of bearer tokens. A client's folder has ca.crt, the authority that signed the server's certificate, and
-either client.crt and client.key, or client.token. TLS is version 1.3: :mod:`.service.tls13` sees to it.
+either client.crt and client.key, or client.token. TLS is version 1.3: :func:`.service.require_tls13` sees to it.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ from typing import Any, cast
 import grpc
 
 from privcirnet.errors import RuleError
-from privcirnet.service import tls13
+from privcirnet.service import require_tls13
+from privcirnet.service.certificates import check_authority, check_pair, in_force
 from privcirnet.service.refusals import stranger
-from privcirnet.service.validity import check_authority, check_pair, in_force
 
 LOCAL = "local"
 """Name of every client of a plain server on loopback."""
@@ -70,7 +70,7 @@ class ServerAccess:
         """
         if folder is None:
             return cls()
-        tls13.require()
+        require_tls13()
         certificate, key = _bytes(folder / "server.crt"), _secret(folder / "server.key")
         clients, tokens = folder / "clients.crt", folder / "tokens.json"
         if clients.is_file() == tokens.is_file():
@@ -141,7 +141,7 @@ class ClientAccess:
         """
         if folder is None:
             return cls()
-        tls13.require()
+        require_tls13()
         authority, token = _bytes(folder / "ca.crt"), folder / "client.token"
         check_authority(folder / "ca.crt", authority)
         if token.is_file():

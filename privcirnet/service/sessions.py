@@ -1,28 +1,197 @@
 """Sessions: each is one stream, from the client's first message to its end.
 
 It holds a place, the client's keys as the engine loaded them, its shares and one message; all of them go when it ends.
-Work prepared with the client stays, for its next session.
+Work prepared with the client stays, for its next session. The engine works on all cores, so requests are computed one
+at a time, in turn between clients.
 """
 
 import asyncio
+import threading
 import time
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+from grpc import aio
 
 from privcirnet.errors import RuleError
-from privcirnet.he.layers.stacking import MOST_IMAGES
+from privcirnet.he.layers.layer import MOST_IMAGES
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.store import Binding
 from privcirnet.he.protocol.served import ServedSession
-from privcirnet.service.books import ServiceState
+from privcirnet.service.limits import HANDSHAKE_S, ServiceLimits, ServiceState
+from privcirnet.service.messages import Body, ChunkMessage, split
 from privcirnet.service.prepared_workers import Lane
 from privcirnet.service.programs import Catalogue, ProgramVersion
-from privcirnet.service.refusals import busy, late, stopping
-from privcirnet.service.streams import read, read_body, read_opening, write_body
-from privcirnet.service.turns import RoundRobinExecutor
+from privcirnet.service.refusals import busy, garbled, late, stopping
+
+R = TypeVar("R")
+
+
+class RoundRobinExecutor:
+    """A queue for each client, served round and round, by one thread.
+
+    A client with many sessions gets no more turns than one with a single session. Each session waits for at most one
+    turn, so the queue is as long as there are sessions.
+
+    Args:
+        waited: function called with the seconds that a request waited for its turn.
+    """
+
+    def __init__(self, waited: Callable[[float], object] = lambda seconds: None) -> None:
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._busy, self._waited = False, waited
+        self._engine = threading.Lock()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="privcirnet turn")
+
+    async def run(self, client: str, function: Callable[[], R], *, here: bool = False) -> R:
+        """Return a function's result when it is the client's turn.
+
+        Args:
+            function: function to call in the worker's thread. It runs to its end even if nobody waits any more.
+            here: whether to call it in the loop's thread if the engine is free, which blocks other calls: for a
+                function that takes no longer than the two changes of threads that it saves.
+        """
+        if here and not self._busy:
+            self._waited(0.0)
+            return self._held(function)
+        started = time.perf_counter()
+        await self._turn(client)
+        self._waited(time.perf_counter() - started)
+        work = asyncio.get_running_loop().run_in_executor(self._worker, self._held, function)
+        work.add_done_callback(self._done)
+        return await asyncio.shield(work)
+
+    def later(self, function: Callable[[], object]) -> None:
+        """Call a function after the present computation, without waiting for it.
+
+        Args:
+            function: function that is quick and raises no error.
+        """
+        self._worker.submit(self._held, function)
+
+    def close(self) -> None:
+        """Wait for the present computation, and end the worker."""
+        self._worker.shutdown()
+
+    def _held(self, function: Callable[[], R]) -> R:
+        """Return the result of a function that has the engine to itself."""
+        with self._engine:
+            return function()
+
+    async def _turn(self, client: str) -> None:
+        if not self._busy:
+            self._busy = True
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # it had just been given
+                self._pass_on()
+            raise
+
+    def _done(self, work: "asyncio.Future[R]") -> None:
+        if not work.cancelled():
+            work.exception()  # whoever waited for it has it
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Give the turn to the client that has waited longest since its last one."""
+        while self._waiting:
+            client, queue = self._waiting.popitem(last=False)
+            turn = queue.popleft()
+            if queue:
+                self._waiting[client] = queue
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._busy = False
+
+
+class ClientDisconnected(Exception):
+    """A client's end of the call between two messages."""
+
+
+async def read(context: Any, seconds: float, what: str = "the next message") -> Any:
+    """Return the next message, which must come in ``seconds``.
+
+    Raises:
+        ClientDisconnected: there is none.
+        ServiceError: it did not come, or is not in inference.proto.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            message = await context.read()
+    except TimeoutError:
+        raise late(what, seconds) from None
+    if message is None:
+        raise garbled()
+    if message is aio.EOF:  # pyright: ignore[reportAttributeAccessIssue]
+        raise ClientDisconnected
+    return message
+
+
+async def read_opening(context: Any, what: str) -> Any:
+    """Return the first message of a call, which states its request.
+
+    Raises:
+        RuleError: it is a chunk of a body.
+        ClientDisconnected: there is none.
+        ServiceError: it did not come, or is not in inference.proto.
+    """
+    first = await read(context, HANDSHAKE_S, what)
+    if isinstance(first, ChunkMessage):
+        rule, remedy = "a call must begin with what it asks for", "use the same release on both sides"
+        raise RuleError(rule, got=f"a chunk of {len(first.data)} bytes", remedy=remedy)
+    return first
+
+
+async def read_body(context: Any, first: Any, max_bytes: int, limits: ServiceLimits) -> bytes:
+    """Return a body whose first chunk has come.
+
+    Args:
+        max_bytes: most bytes that the body may have.
+        limits: time limits: each chunk must come in ``timeout_s``, all of them in the time for ``max_bytes``.
+    """
+    body = Body(max_bytes)
+    if not body.add(first):
+        await read_chunks(context, body.add, max_bytes, limits)
+    return body.joined()
+
+
+async def read_chunks(context: Any, take: Callable[[Any], bool], max_bytes: int, limits: ServiceLimits) -> None:
+    """Read chunks until a function has all of them.
+
+    Args:
+        take: function that takes a chunk and returns whether it was the last.
+        max_bytes: most bytes of all chunks.
+        limits: time limits: each chunk must come in ``timeout_s``, all of them in the time for ``max_bytes``.
+    """
+    seconds = limits.seconds_for(max_bytes)
+    try:
+        async with asyncio.timeout(seconds):
+            while not take(await read(context, limits.timeout_s, "the rest of a message")):
+                pass
+    except TimeoutError:
+        raise late("a whole message", seconds) from None
+
+
+async def write_body(context: Any, body: bytes, limits: ServiceLimits) -> None:
+    """Send a body, which the client must take in the time for it."""
+    seconds = limits.seconds_for(len(body))
+    try:
+        async with asyncio.timeout(seconds):
+            for piece in split(body):
+                await context.write(piece)
+    except TimeoutError:
+        raise late("a client that takes a reply", seconds) from None
+
 
 Finished = Callable[[ServedSession], object]
 _QUICK_S = 0.02

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 from privcirnet.errors import RuleError
 from privcirnet.he.rlwe.wire_bytes import Message
-from privcirnet.he.system.private_folder import private_folder
-from privcirnet.service import chunks
+from privcirnet.he.system.files import private_folder
+from privcirnet.service import messages
 from privcirnet.service.messages import KEY_ID_BYTES
 from privcirnet.service.refusals import ServiceError, busy, unknown
 
@@ -115,7 +115,7 @@ class Registration(ABC):
         Raises:
             RuleError: the chunk is badly cut, or makes the keys too long.
         """
-        data = chunks.checked(chunk, self._size, self._promised)
+        data = messages.checked(chunk, self._size, self._promised)
         self._hash.update(data)
         self._size += len(data)
         self._write(data)

@@ -1,7 +1,12 @@
-"""Changes of a batch of images by a recipe before the network sees it; torchvision is imported when it is needed."""
+"""Changes of a batch of images by a recipe before the network sees it, mixed images and labels included.
+
+torchvision and timm, whose mixup and cutmix are drawn from a generator that a resumed run continues, are imported when
+they are needed.
+"""
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,7 +49,7 @@ def augmented(images: Tensor, recipe: RecipeConfig, levels: int, generator: torc
         levels: pixels are in [0, levels].
     """
     if recipe.crop_scale:
-        from privcirnet.data.resized_crop import random_resized_crop
+        from privcirnet.data.augment import random_resized_crop
 
         images = random_resized_crop(images, recipe.crop_scale, generator)
     if recipe.crop_padding or recipe.flip:
@@ -55,3 +60,40 @@ def augmented(images: Tensor, recipe: RecipeConfig, levels: int, generator: torc
         strength = recipe.rand_augment, recipe.rand_magnitude, recipe.rand_deviation
         images = rand_augment(images, *strength, levels, generator)
     return erase(images, recipe.erase, generator) if recipe.erase else images
+
+
+# timm re-exports names without saying so to type checkers.
+# pyright: reportPrivateImportUsage=false
+
+
+class Mixer:
+    """Mixup (Zhang et al., 2018) or cutmix (Yun et al., 2019), one of them by chance for each batch.
+
+    Args:
+        mixup: alpha of mixup's beta distribution; 0 for none.
+        cutmix: alpha of cutmix's; 0 for none.
+    """
+
+    def __init__(self, mixup: float, cutmix: float, classes: int) -> None:
+        from timm.data import Mixup
+
+        self._mixup = Mixup(mixup, cutmix, label_smoothing=0.0, num_classes=classes)
+
+    def __call__(self, images: Tensor, labels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Mix a batch with itself in reverse order; of an odd batch the last image stays as it is.
+
+        Args:
+            images: real, (N, C, H, W).
+            labels: int64 (N,).
+
+        Returns:
+            (images, probabilities of the classes (N, classes)).
+        """
+        images = images.clone()  # a user's own tensors may be these
+        targets = torch.nn.functional.one_hot(labels, self._mixup.num_classes).to(images.dtype)
+        even = len(images) // 2 * 2
+        np.random.seed(int(torch.randint(2**31, (), generator=generator)))  # timm draws from NumPy's own state
+        if even:
+            mixed, mixed_targets = self._mixup(images[:even], labels[:even])
+            images[:even], targets[:even] = mixed, mixed_targets.to(targets.dtype)
+        return images, targets

@@ -1,14 +1,20 @@
-"""The state of an interrupted run: written after every epoch, read when the same run is started again, then removed."""
+"""The state of an interrupted run: written after every epoch, read when the same run is started again, then removed.
 
+:func:`rollback_on_failure` gives a network in memory back as it was.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from privcirnet.artifact.run import Run
 from privcirnet.errors import RuleError, first_line
-from privcirnet.he.system.atomic import forget_drafts, replacing
-from privcirnet.train.progress import EpochProgress
+from privcirnet.he.system.files import forget_drafts, replacing
+from privcirnet.train.record import EpochProgress
 
 NAME = "resume.pt"
 MAY_CHANGE = frozenset({"recipe.learning_rate", "recipe.min_learning_rate", "recipe.clip_gradient", "recipe.plan"})
@@ -71,3 +77,30 @@ def remove(folder: Path) -> None:
     """Remove the state and the drafts of killed processes, once the run is complete."""
     (folder / NAME).unlink(missing_ok=True)
     forget_drafts(folder)
+
+
+@contextmanager
+def rollback_on_failure(model: nn.Module) -> Generator[None]:
+    """Give the network its weights, buffers, gradients and modes back if an exception ends the block.
+
+    An interruption (Ctrl-C) is none: the network keeps its progress so far.
+
+    Cost: a copy of its tensors.
+
+    Yields:
+        Nothing.
+    """
+    tensors = [(tensor, tensor.detach().clone()) for tensor in (*model.parameters(), *model.buffers())]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    except Exception:
+        with torch.no_grad():
+            for tensor, before in tensors:
+                tensor.copy_(before)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        for module, training in modes:
+            module.training = training
+        raise

@@ -13,15 +13,14 @@ from privcirnet.artifact import Bits, Checkpoint, InputSpec
 from privcirnet.errors import RuleError
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.nn.example import random_images
-from privcirnet.nn.functional.fusion import block_mean
+from privcirnet.nn.functional.batch_norm import block_mean
 from privcirnet.nn.norm import BlockBatchNorm2d
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.quantize import with_quantizers
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.passes.surgery.polynomial import ACTIVATIONS, check_activation
-from privcirnet.train.architectures import made
-from privcirnet.train.pretrained import load_weights_, read_weights
+from privcirnet.train.architectures import load_weights_, made, read_weights
 
 CHOSEN = "activations"
 """Argument of any network: replacements of some of its activations, by module name, as in a plan."""
@@ -58,7 +57,7 @@ def create_from(
     """Create a network with given weights, which are loaded before activations are replaced.
 
     Args:
-        weights: path of a file, see :func:`~privcirnet.train.pretrained.read_weights`, empty for none; or the whole
+        weights: path of a file, see :func:`~privcirnet.train.architectures.read_weights`, empty for none; or the whole
             state of such a network before surgery.
 
     Returns:

@@ -1,24 +1,36 @@
 """Sensitivities of a trained network's layers on its training images, measured until the decision is stable.
 
 Information is measured group by group. Whenever the number of images has doubled, the caller makes its decision by the
-sensitivities so far. Two equal decisions in a row end the measurement.
+sensitivities so far. Two equal decisions in a row end the measurement. :func:`loss_rises`
+measures what they predict: the power of Omega.
 """
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from privcirnet.blocksize_search.activations import activation_omegas, replacement_errors
-from privcirnet.blocksize_search.fisher import diagonal_fisher, squared_batch_gradient
-from privcirnet.blocksize_search.information import Information, SensitivityEstimate, energies, weight_errors
-from privcirnet.blocksize_search.kfac import OutputCurvature
-from privcirnet.data.dataset import Examples
+from privcirnet.blocksize_search.curvature import (
+    Information,
+    OutputCurvature,
+    SensitivityEstimate,
+    diagonal_fisher,
+    energies,
+    squared_batch_gradient,
+    weight_errors,
+)
+from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.errors import RuleError, listed
-from privcirnet.train.explosions import REMEDY, evaluated
+from privcirnet.nn.functional.circulant import expand, project
+from privcirnet.passes.convert import circulant_
+from privcirnet.train.accuracy import predict
 from privcirnet.train.network import weighted_layers
+from privcirnet.train.recalibration import REMEDY, evaluated, recalibrate_
 
 GROUP = 64
 """Number of images in a group, and in a batch of the published shortcut."""
@@ -188,3 +200,51 @@ class _Statistics:
 
 def _values(omegas: Omegas) -> dict[str, dict[int, float]]:
     return {name: {b: estimate.value for b, estimate in row.items()} for name, row in omegas.items()}
+
+
+def loss(model: nn.Module, images: tuple[Tensor, Tensor], data: ImageData) -> float:
+    """Return the mean cross-entropy on images, in nats; ``images``: uint8 (N, C, H, W) and labels (N,)."""
+    return nn.functional.cross_entropy(predict(model, data, images[0]), images[1]).item()
+
+
+def loss_rises(
+    dense: nn.Module,
+    data: ImageData,
+    block_sizes: Mapping[str, Sequence[int]],
+    importance: Mapping[str, Tensor],
+    images: int = 2000,
+    progress: Callable[[str], object] | None = None,
+) -> list[dict[str, Any]]:
+    """Measure how much the loss on held-out images rises when one layer alone is projected: what Omega predicts.
+
+    Two measurements for each layer and block size: of the weight alone; and as fine-tuning starts, with the batch norm
+    behind it shared by blocks and all statistics measured anew.
+
+    Returns:
+        A row for each layer and block size: "layer", "b", "weight" (the weight alone) and "start" (as fine-tuning
+        starts), nats.
+    """
+    some = data.held_out(images)
+    before, rows = loss(dense, some, data), []
+    for name, b in [(name, b) for name, sizes in block_sizes.items() for b in sizes if b > 1]:
+        alone, start = copy.deepcopy(dense), copy.deepcopy(dense)
+        with torch.no_grad():
+            weight = weighted_layers(alone)[name].weight
+            weight.copy_(expand(project(weight.double(), b, importance[name]), b))
+        circulant_(start, {name: b}, {name: importance[name]})
+        recalibrate_(start, data)
+        rises = {"weight": loss(alone, some, data) - before, "start": loss(start, some, data) - before}
+        rows.append({"layer": name, "b": b, **rises})
+        if progress:
+            progress(f"{name}, b = {b}")
+    return rows
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return Spearman's rank correlation: 1 for the same order, -1 for the opposite one.
+
+    >>> rank_correlation([0.1, 2.0, 30.0], [-5.0, 0.0, 0.1])
+    1.0
+    """
+    ranks = [torch.tensor(values).argsort().argsort().double() for values in (first, second)]
+    return round(torch.corrcoef(torch.stack(ranks))[0, 1].item(), 12)

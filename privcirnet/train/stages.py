@@ -15,22 +15,21 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.artifact import Bits, Checkpoint, plan_activations, plan_composed, plan_pads, read_checkpoint, read_plan
-from privcirnet.blocksize_search.fisher import diagonal_fisher
+from privcirnet.blocksize_search.curvature import diagonal_fisher
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData, some_images
 from privcirnet.errors import RuleError
 from privcirnet.nn.checks import logits_of_one
 from privcirnet.nn.circulant import reset_circulant_
-from privcirnet.nn.functional.sensitivity import damped
-from privcirnet.nn.learned import learn_steps_
-from privcirnet.passes.block_sizes import uniform_sizes
-from privcirnet.passes.convert import circulant_, dense_state_dict
+from privcirnet.nn.functional.circulant import damped
+from privcirnet.nn.steps import learn_steps_
+from privcirnet.passes.convert import circulant_, dense_state_dict, uniform_sizes
 from privcirnet.passes.equalize import equalize_
 from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.quantize import BITS, quantize
-from privcirnet.passes.surgery.left import name_unsupported
+from privcirnet.passes.surgery.edit import name_unsupported
 from privcirnet.train.architectures import LOADING
-from privcirnet.train.imitation import FeatureDistillation
+from privcirnet.train.distillation import FeatureDistillation
 from privcirnet.train.network import (
     CHOSEN,
     BuiltNetwork,

@@ -12,14 +12,13 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import privcirnet as pc
-from privcirnet.api import profiles
 from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Input
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.passes.quantize import input_step
-from privcirnet.runs import memory
+from privcirnet.runs import compiled
 from tests.api.samples import convolutional, images_and_labels
 
 IMAGES, LABELS = images_and_labels()
@@ -70,8 +69,8 @@ def test_a_budget_is_in_seconds(plan):
 
 def test_a_budget_out_of_reach_keeps_what_was_measured(monkeypatch):
     measured = []
-    monkeypatch.setattr(profiles, "_measured", {})
-    monkeypatch.setattr(profiles, "find_profile", lambda *_, **__: measured.append(1) or COUNTED)
+    monkeypatch.setattr("privcirnet.api.settings._measured", {})
+    monkeypatch.setattr("privcirnet.api.settings.find_profile", lambda *_, **__: measured.append(1) or COUNTED)
     dense, settings = convolutional(), {"samples": 16, "progress": False}
     with pytest.raises(pc.RuleError, match="latency budget must be at least the fastest assignment's"):
         pc.search(dense, (IMAGES, LABELS), budget=1e-9, **settings)
@@ -108,8 +107,8 @@ def test_a_program_knows_its_images_and_parameters(program, quantized):
 def test_memory_is_looked_at_before_an_image_runs_and_weights_may_stay_encoded_for_none(program, monkeypatch):
     bare = program(IMAGES[:1], weights_gb=0)
     assert torch.allclose(bare, program(IMAGES[:1]), atol=0.1 * bare.abs().max().item())
-    assert f"encoded weights of {memory.weight_bytes(program.integer) / 1e9:.2g} GB" in str(program)
-    monkeypatch.setattr(memory, "machine_bytes", lambda: 10**8)
+    assert f"encoded weights of {compiled.weight_bytes(program.integer) / 1e9:.2g} GB" in str(program)
+    monkeypatch.setattr(compiled, "machine_bytes", lambda: 10**8)
     message = r"must fit the memory: got 0\.\d GB of 0\.1 GB"
     for check in (False, True):
         with pytest.raises(pc.RuleError, match=message):
@@ -181,9 +180,9 @@ def test_the_two_parties_take_what_compile_returns(program):
 
 
 def test_a_value_that_is_not_the_integer_networks_is_named(program, monkeypatch):
-    from privcirnet.runs import audit
+    from privcirnet.runs import interactive
 
-    monkeypatch.setattr(audit, "wrong_nodes", lambda program, values: ["conv"])
+    monkeypatch.setattr(interactive, "wrong_nodes", lambda program, values: ["conv"])
     with pytest.raises(pc.RuleError, match="integer network's: got another from conv on for image 0"):
         program(IMAGES[:1], check=True, engine="cleartext")
 

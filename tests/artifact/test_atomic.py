@@ -20,9 +20,9 @@ from privcirnet.artifact import (
     write_text,
 )
 from privcirnet.artifact import folder as folders
-from privcirnet.artifact import interactive as programs
+from privcirnet.artifact import program as programs
 from privcirnet.errors import RuleError
-from privcirnet.he.system.atomic import forget_drafts, replacing, replacing_folder, room_for
+from privcirnet.he.system.files import forget_drafts, replacing, replacing_folder, room_for
 from tests.artifact.samples import CHECKPOINT, assert_same_program, contents, layer_program
 
 

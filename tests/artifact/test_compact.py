@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.artifact import compacted, expanded, read_checkpoint, write_checkpoint
-from privcirnet.artifact.compact import KINDS, STEPS
+from privcirnet.artifact.records import KINDS, STEPS
 from privcirnet.config.train import COMPACT
 from privcirnet.errors import RuleError
 from privcirnet.models import digits_resnet
-from privcirnet.passes.block_sizes import uniform_sizes
-from privcirnet.passes.convert import circulant_
+from privcirnet.passes.convert import circulant_, uniform_sizes
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 from tests.artifact.samples import CHECKPOINT

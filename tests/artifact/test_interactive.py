@@ -24,7 +24,7 @@ from privcirnet.artifact import (
 )
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.parameters import choose
-from privcirnet.he.layers import spectral
+from privcirnet.he.layers import spectral_layer
 from privcirnet.he.layers.bsgs import Product
 from privcirnet.he.layers.integer import expand_rows
 from privcirnet.he.layers.shape import LinearShape
@@ -34,7 +34,7 @@ from privcirnet.he.program import manifest
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Program
-from privcirnet.he.ring import modular, roots
+from privcirnet.he.ring import modular
 from tests.artifact.samples import assert_same_program, contents, layer_program
 from tests.he.networks import attention, network
 
@@ -144,7 +144,7 @@ class TestFullPlaintexts:
         seal.Decryptor(context, keys.secret_key()).decrypt(product, decrypted)
         result = np.array(encoder.decode_uint64(decrypted), dtype=np.uint64)
 
-        diagonal = spectral.diagonal_slots(
+        diagonal = spectral_layer.diagonal_slots(
             layer.layout, layer.placed[piece], slots[node.name], Product(*product_of_plan)
         )
         assert diagonal.any()
@@ -178,7 +178,7 @@ def _public_key(keys: seal.KeyGenerator) -> seal.PublicKey:
 def _evaluate(coefficients: np.ndarray, t: int) -> list[int]:
     """A polynomial at a few of the roots where slots are, by Horner's rule."""
     n = len(coefficients)
-    psi = roots.minimal_root(2 * n, t)
+    psi = modular.minimal_root(2 * n, t)
     found = []
     for exponent in (1, 3, 9, 2 * n - 1, 2 * n - 3):
         root, value = pow(psi, exponent, t), 0

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he.bfv.parameters import Parameters, ordered_primes
-from privcirnet.he.bfv.rounding import ReplyFormat
+from privcirnet.he.bfv.parameters import Parameters, ReplyFormat, ordered_primes
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.wrong_result import ImpossibleResultError
+from privcirnet.he.program.program import ImpossibleResultError
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.parties.client import Client

@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run
-from privcirnet.service import health, messages
+from privcirnet.service import messages, server
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.refusals import Refused
@@ -94,8 +94,8 @@ def test_a_watch_has_a_greatest_age():
 @pytest.mark.parametrize(("total", "each"), [(3, 9), (9, 3)])
 def test_watches_are_few(monkeypatch, total, each):
     """Of one address and of all; a place is free again when a watcher leaves."""
-    monkeypatch.setattr(health, "_WATCHES", total)
-    monkeypatch.setattr(health, "_WATCHES_EACH", each)
+    monkeypatch.setattr(server, "_WATCHES", total)
+    monkeypatch.setattr(server, "_WATCHES_EACH", each)
     with serving(Server(network(), "cleartext")) as service, channel(service) as through:
         held = [watch(through) for _ in range(3)]
         assert [next(told).status for told in held] == [Status.SERVING] * 3

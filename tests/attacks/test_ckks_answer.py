@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from privcirnet.he.ckks import hiding
 from privcirnet.he.ckks.client import CkksClient
-from privcirnet.he.ckks.server import CkksServer
+from privcirnet.he.ckks.server import ANSWER_BITS, CkksServer, flood_bits, flood_reply
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.one_message.ckks import CkksInferenceServer
 from privcirnet.he.protocol.one_message.session import OneMessageClient, OneMessageServer
@@ -37,7 +36,7 @@ def test_a_guess_of_the_weights_cannot_be_confirmed_by_the_second_polynomial(par
     asked = server.receive(client.encrypt(random(2, 512)))
     bare = server.multiply_plain(asked, weights)
     assert remainder(server, asked, bare, weights) == 0 < remainder(server, asked, bare, wrong)
-    reply = hiding.flood_reply(server.context, bare, public)
+    reply = flood_reply(server.context, bare, public)
     for guess in (weights, wrong):
         assert remainder(server, asked, reply, guess) == pytest.approx(0.25, abs=0.03), "uniform"
 
@@ -46,16 +45,16 @@ def test_answers_to_the_same_request_have_noise_of_their_own(parties):
     """Of the width that is said: half of that of one part in each coefficient."""
     client, server, public = parties
     bare = server.lower(server.receive(client.encrypt(random(2, 512))), 0)
-    replies = [hiding.flood_reply(server.context, bare, public) for _ in range(2)]
+    replies = [flood_reply(server.context, bare, public) for _ in range(2)]
     assert not (replies[0].residues == replies[1].residues).any(axis=-1).all()
     noise = [client._coefficients(server.reply(r)) - client._coefficients(server.reply(bare)) for r in replies]
-    width = 2.0 ** hiding.flood_bits(server.context.parameters)
+    width = 2.0 ** flood_bits(server.context.parameters)
     for each in noise:
         assert each.std() == pytest.approx(width / 2, rel=0.15)
         assert abs(each.mean()) < 5 * width / 2 / len(each) ** 0.5
     assert abs(np.corrcoef(noise)[0, 1]) < 0.2
     slots = abs(client.decrypt(server.reply(replies[0])) - client.decrypt(server.reply(bare)))
-    assert 2.0 ** -(hiding.ANSWER_BITS + 5) < slots.max() < 2.0**-hiding.ANSWER_BITS
+    assert 2.0 ** -(ANSWER_BITS + 5) < slots.max() < 2.0**-ANSWER_BITS
 
 
 @pytest.fixture(scope="module")
@@ -93,5 +92,5 @@ def test_flooding_of_a_served_answer_is_not_that_of_bfv(answered):
     error, noise = np.abs(bare[1:64].imag).std(), np.abs(served - bare).std()
     assert noise > 2**9 * error
     n, noise_bits = 2 * bare.size, server.inference.rehearsed.reply.noise_bits(bare.size)
-    distance = image_distance_bits([(n, noise_bits)], hiding.flood_bits(server.description.parameters))
+    distance = image_distance_bits([(n, noise_bits)], flood_bits(server.description.parameters))
     assert 6 < distance < 9

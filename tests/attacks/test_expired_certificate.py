@@ -13,7 +13,7 @@ import pytest
 
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run
-from privcirnet.service import validity
+from privcirnet.service import certificates
 from privcirnet.service.access import ClientAccess, ServerAccess
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.messages import METHODS
@@ -126,8 +126,8 @@ def test_an_expired_certificate_opens_nothing(between, resumed, tmp_path, servic
         if resumed:
             client.close()
             assert client.connect(resumed=True).served(), "as long as it holds"
-        later = validity.now() + timedelta(hours=2)
-        monkeypatch.setattr(validity, "now", lambda: later)
+        later = certificates.now() + timedelta(hours=2)
+        monkeypatch.setattr(certificates, "now", lambda: later)
         if resumed:
             client.close()
             client.connect(resumed=True)
@@ -144,8 +144,8 @@ def test_an_open_session_ends_with_its_certificate(tmp_path, service, authority,
     at = "localhost", service.address[1]
     with ServiceClient(at, "cleartext", access=ClientAccess.of(folder)) as remote:
         run(remote.client, remote, random_image(network()))
-        later = validity.now() + timedelta(hours=2)
-        monkeypatch.setattr(validity, "now", lambda: later)
+        later = certificates.now() + timedelta(hours=2)
+        monkeypatch.setattr(certificates, "now", lambda: later)
         with pytest.raises(Refused, match="a certificate that has expired"):
             run(remote.client, remote, random_image(network()))
 
@@ -171,9 +171,9 @@ def test_a_client_is_no_authority(authority):
     """Who has a certificate signs another one with it. The handshake would not let it in; the check does not either."""
     alice, signer = Issued("alice", authority), Issued("signer", authority, signs=True)
     forged = Issued("bob", alice)
-    assert validity.in_force(alice.pem, b"", authority.pem)
-    assert validity.in_force(Issued("carol", signer).pem, signer.pem, authority.pem)
-    assert not validity.in_force(forged.pem, alice.pem, authority.pem)
-    assert not validity.in_force(Issued("carol", signer).pem, b"", authority.pem)
-    assert not validity.in_force(b"", b"", authority.pem)
-    assert not validity.in_force(alice.pem, b"none", authority.pem)
+    assert certificates.in_force(alice.pem, b"", authority.pem)
+    assert certificates.in_force(Issued("carol", signer).pem, signer.pem, authority.pem)
+    assert not certificates.in_force(forged.pem, alice.pem, authority.pem)
+    assert not certificates.in_force(Issued("carol", signer).pem, b"", authority.pem)
+    assert not certificates.in_force(b"", b"", authority.pem)
+    assert not certificates.in_force(alice.pem, b"none", authority.pem)

@@ -10,7 +10,7 @@ import pytest
 
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Integers
-from privcirnet.he.ring.stream import stream
+from privcirnet.he.ring.sampling import stream
 from tests.he import sampling_oracles
 
 BITS, COEFFICIENTS, IMAGES = 8, 1 << 11, 300

@@ -9,8 +9,7 @@ import json
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.parameters import choose
-from privcirnet.he.bfv.sizes import key_bytes
+from privcirnet.he.bfv.parameters import choose, key_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece

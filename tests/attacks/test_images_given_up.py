@@ -20,8 +20,7 @@ from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service.client import ServiceClient
-from privcirnet.service.counts import LocalLedger
-from privcirnet.service.quotas import Quota, Quotas
+from privcirnet.service.quotas import LocalLedger, Quota, Quotas
 from privcirnet.service.refusals import Refused
 from tests.he.networks import network, random_image
 from tests.service.running import Lines, serving, started, until
@@ -129,9 +128,9 @@ SERVER = """
 import sys
 from pathlib import Path
 from privcirnet.he.protocol.parties.server import Server
-from privcirnet.service.books import ServiceState
+from privcirnet.service.limits import ServiceState
 from privcirnet.service.log import Log, appending
-from privcirnet.service.counts import LocalLedger
+from privcirnet.service.quotas import LocalLedger
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.server import Service
 from tests.he.networks import network

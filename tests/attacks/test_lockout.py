@@ -13,11 +13,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run
-from privcirnet.service import connections, messages
+from privcirnet.service import limits, messages
 from privcirnet.service.access import ClientAccess, ServerAccess
 from privcirnet.service.client import ServiceClient
-from privcirnet.service.connections import Connections, Peer
-from privcirnet.service.limits import ServiceLimits
+from privcirnet.service.limits import Connections, Peer, ServiceLimits
 from privcirnet.service.log import Log
 from privcirnet.service.metrics import Metrics
 from tests.he.networks import network, random_image
@@ -31,8 +30,8 @@ GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 
 @pytest.fixture
 def hasty(monkeypatch):
-    monkeypatch.setattr(connections, "HANDSHAKE_S", 1.0)
-    monkeypatch.setattr(connections, "_LOOK_S", 0.05)
+    monkeypatch.setattr(limits, "HANDSHAKE_S", 1.0)
+    monkeypatch.setattr(limits, "_LOOK_S", 0.05)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +99,7 @@ def test_silent_connections_lock_nobody_out_and_do_not_last(stranger, folders, o
         assert {line["peer"] for line in lines} <= {"127.0.0.1", "::/64"}
         assert sum(line["count"] for line in lines) >= len(opened)
         assert len(lines) <= 20
-        closed = [count(service, "connections_closed_total", why=why) or 0 for why in connections.REASONS]
+        closed = [count(service, "connections_closed_total", why=why) or 0 for why in limits.REASONS]
         assert sum(closed) == sum(line["count"] for line in lines)
 
 
@@ -115,7 +114,7 @@ def test_calls_without_a_name_are_no_reason_to_stay(folders, hasty):
                 assert health.Check(health_pb2.HealthCheckRequest()).status == 1
                 with pytest.raises(grpc.RpcError):
                     call(through, "Programs", messages.ProgramsRequest())
-            until(lambda: count(service, "connections_closed_total", why=connections.REASONS[0]))
+            until(lambda: count(service, "connections_closed_total", why=limits.REASONS[0]))
 
 
 def test_a_watch_of_the_health_stays_while_it_lasts(hasty):
@@ -130,7 +129,7 @@ def test_a_watch_of_the_health_stays_while_it_lasts(hasty):
 
 def test_an_address_has_so_many_connections(open_sockets, monkeypatch):
     """The oldest without a name go; a client of the same address comes in and stays."""
-    monkeypatch.setattr(connections, "_LOOK_S", 0.2)
+    monkeypatch.setattr(limits, "_LOOK_S", 0.2)
     with serving(Server(network(), "cleartext"), ServiceLimits(sessions=2, connections=8)) as service:
         with ServiceClient(service.address, "cleartext") as first:
             opened = [open_sockets(bare(service, None)) for _ in range(30)]
@@ -174,7 +173,7 @@ def test_who_goes_first():
     unwelcome(*neighbours)
     clock.now = 4.0
     assert len(unwelcome(*neighbours)) == 2, "a customer's network counts as one address"
-    clock.now = 3.0 + connections.HANDSHAKE_S
+    clock.now = 3.0 + limits.HANDSHAKE_S
     assert len(unwelcome(*neighbours)) == 5, "silent"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.offline.store import PreparedWork
-from privcirnet.he.system.private_folder import private_folder
+from privcirnet.he.system.files import private_folder
 from privcirnet.service.store import KeyStore
 
 USES = {

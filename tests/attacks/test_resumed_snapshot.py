@@ -12,7 +12,7 @@ import pytest
 
 from privcirnet.he.bfv.kernels import reply
 from privcirnet.he.bfv.parameters import ordered_primes
-from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.rlwe.kernels.rns import ring
 
 N, PRIMES = 4096, ordered_primes(4096, (36, 35, 35))
 

@@ -18,8 +18,7 @@ from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import bounds
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import ExactTruncate
-from privcirnet.he.program.program import Network, Program
-from privcirnet.he.program.wrong_result import ImpossibleResultError
+from privcirnet.he.program.program import ImpossibleResultError, Network, Program
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import run

@@ -13,9 +13,8 @@ from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.service.client import ServiceClient
-from privcirnet.service.counts import LocalLedger
 from privcirnet.service.log import Log, appending
-from privcirnet.service.quotas import Quota, Quotas
+from privcirnet.service.quotas import LocalLedger, Quota, Quotas
 from privcirnet.service.refusals import Refused, Unwritten
 from tests.he.networks import network, random_image
 from tests.service.running import serving, until

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.mpc.local import shares
-from privcirnet.he.program.program import Program
-from privcirnet.he.program.wrong_result import ImpossibleResultError
+from privcirnet.he.program.program import ImpossibleResultError, Program
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.server import Session
 from privcirnet.he.protocol.parties.session import run

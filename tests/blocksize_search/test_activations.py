@@ -13,13 +13,12 @@ from privcirnet.blocksize_search.activations import (
     replacement_errors,
 )
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.goal import Objective
-from privcirnet.he.planning.plan_program import predicted_online, predicted_seconds
+from privcirnet.he.planning.cost import Objective
+from privcirnet.he.planning.plan_program import Target, predicted_online, predicted_seconds
 from privcirnet.he.planning.profile import COUNTED, LINKS
-from privcirnet.he.planning.target import Target
 from privcirnet.nn.activations import Square
 from privcirnet.passes.fuse import fuse
-from privcirnet.passes.lower.usual import usual_draft
+from privcirnet.passes.lower import usual_draft
 
 IMAGES, LABELS = torch.randn(6, 2, 4, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(6) % 3
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from privcirnet.blocksize_search.ckks import ckks_figures
-from privcirnet.he.ckks.costs import predicted
+from privcirnet.he.ckks.program import predicted
 from tests.passes.lower.test_ckks import program_of, resnet20
 
 

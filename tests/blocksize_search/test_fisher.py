@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
 
-from privcirnet.blocksize_search import fisher as fisher_module
-from privcirnet.blocksize_search.fisher import diagonal_fisher, squared_batch_gradient
+from privcirnet.blocksize_search import curvature as fisher_module
+from privcirnet.blocksize_search.curvature import diagonal_fisher, squared_batch_gradient
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa2d
 from privcirnet.passes.convert import circulant_

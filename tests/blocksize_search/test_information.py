@@ -5,8 +5,8 @@ import statistics
 import pytest
 import torch
 
-from privcirnet.blocksize_search.information import MOST, Information, SensitivityEstimate, energies, weight_errors
-from privcirnet.nn.functional.sensitivity import sensitivity
+from privcirnet.blocksize_search.curvature import MOST, Information, SensitivityEstimate, energies, weight_errors
+from privcirnet.nn.functional.circulant import sensitivity
 
 WEIGHT = torch.randn(8, 8, 3, 3, generator=torch.Generator().manual_seed(0))
 
@@ -43,7 +43,7 @@ def test_omega_is_that_of_all_samples(count):
 def test_the_error_is_the_spread_over_groups():
     parts = groups(10)
     found = omegas(informed(parts), (4,), 0.0)[4]
-    from privcirnet.nn.functional.sensitivity import squared_error
+    from privcirnet.nn.functional.circulant import squared_error
 
     error = squared_error(WEIGHT, torch.stack(parts).mean(0), 4)
     each = [(part * error).sum().item() for part in parts]

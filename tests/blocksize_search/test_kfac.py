@@ -6,9 +6,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 
-from privcirnet.blocksize_search.kfac import OutputCurvature
+from privcirnet.blocksize_search.curvature import OutputCurvature
 from privcirnet.nn.functional.circulant import expand
-from privcirnet.nn.layer_inputs import read_by
+from privcirnet.nn.functional.least_squares import read_by
 from privcirnet.passes.convert import circulant_
 from tests.nn.networks import assert_unchanged, snapshot
 

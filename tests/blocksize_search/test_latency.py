@@ -8,10 +8,9 @@ from torch import nn
 
 from privcirnet.blocksize_search.latency import CostPrediction, figure_table, figures_of, layer_shapes, seconds_of
 from privcirnet.errors import RuleError
+from privcirnet.he.layers.layer import stacked_shape
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.stacking import stacked_shape
-from privcirnet.he.planning.cost import linear_cost
-from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning.cost import Objective, linear_cost
 from privcirnet.he.planning.planner import candidate_layers, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 from privcirnet.models import DigitsResNet

@@ -1,8 +1,7 @@
 import pytest
 
 from privcirnet.blocksize_search.assignment import Cap, Constraints
-from privcirnet.blocksize_search.solve import solve
-from privcirnet.blocksize_search.sweep import sweep, uniform_points
+from privcirnet.blocksize_search.solve import solve, sweep, uniform_points
 from tests.blocksize_search.instances import instance
 
 

@@ -10,8 +10,7 @@ from benchmarks.load import command as load
 from papers.pareto import command as pareto
 from papers.reproduce import command as reproduce
 from privcirnet import config
-from privcirnet.cli.explain import listing, meanings
-from privcirnet.cli.settings import explained, offers
+from privcirnet.cli.settings import explained, listing, meanings, offers
 
 pytestmark = pytest.mark.docs
 

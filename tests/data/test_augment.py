@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 
-from privcirnet.data.augment import AREA, ASPECT, crop_and_flip, erase
+from privcirnet.data.augment import AREA, ASPECT, crop_and_flip, erase, random_resized_crop
 from privcirnet.data.rand_augment import rand_augment
-from privcirnet.data.resized_crop import random_resized_crop
 from privcirnet.errors import RuleError
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image, ImageFile, ImageOps, JpegImagePlugin
 
-from privcirnet.data import decoder, images
+from privcirnet.data import images, picture
 from privcirnet.data.picture import Preparation
 from privcirnet.errors import RuleError
 
@@ -172,7 +172,7 @@ def test_damaged_exif_is_an_image_or_one_line():
     decoded = 0
     for content in damaged():
         try:
-            decoded += decoder.decode(content).picture.size == (SIDE, SIDE)
+            decoded += picture.decode(content).picture.size == (SIDE, SIDE)
         except RuleError:
             continue
     assert decoded > 100
@@ -187,7 +187,7 @@ def test_a_turn_needs_no_other_field_of_exif(place):
     content[max(content.find(b"II*\0"), content.find(b"MM\0*")) + place] = 2
     with pytest.raises((struct.error, TypeError)):
         ImageOps.exif_transpose(Image.open(io.BytesIO(content)))
-    assert decoder.decode(bytes(content)).picture.size == (16, 10)
+    assert picture.decode(bytes(content)).picture.size == (16, 10)
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), TypeError("x"), struct.error("x"), MemoryError(), OverflowError("x")])
@@ -197,7 +197,7 @@ def test_whatever_a_parser_raises_is_one_line(monkeypatch, error):
 
     monkeypatch.setattr(ImageFile.ImageFile, "load", load)
     with pytest.raises(RuleError, match=r"an image file must be whole: got .+; use a file of JPEG, PNG"):
-        decoder.decode(saved(GREY))
+        picture.decode(saved(GREY))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_whatever_a_parser_raises_is_one_line(monkeypatch, error):
 )
 def test_other_formats_are_not_opened(content):
     with pytest.raises(RuleError, match="an image file must be whole: got not an image"):
-        decoder.decode(content)
+        picture.decode(content)
 
 
 @pytest.fixture
@@ -222,14 +222,14 @@ def huge(width: int, height: int, kind: bytes = b"png") -> bytes:
 def test_too_many_pixels_are_refused_before_they_are_decoded(nothing_decoded, size):
     rule = rf"an image must have at most 33,554,432 pixels: got {size[0]} x {size[1]} pixels; make the picture smaller"
     with pytest.raises(RuleError, match=rule):
-        decoder.decode(huge(*size))
+        picture.decode(huge(*size))
 
 
 def test_a_small_image_in_a_huge_tile_is_refused(nothing_decoded):
     """Of a deflated file of 0.3 MB, 16384 x 16384 pixels in one tile took 0.3 GB."""
     tags = {256: 10, 257: 10, 258: 8, 259: 8, 262: 1, 277: 1, 322: 16384, 323: 16384, 324: 200, 325: 9}
     with pytest.raises(RuleError, match="got 16384 x 16384 pixels in a tile; make the picture smaller"):
-        decoder.decode(tiff(tags, bytes(100)))
+        picture.decode(tiff(tags, bytes(100)))
 
 
 def test_a_jpeg_file_of_endless_scans_is_refused(nothing_decoded):
@@ -237,7 +237,7 @@ def test_a_jpeg_file_of_endless_scans_is_refused(nothing_decoded):
     whole = saved(COLOUR, "jpeg", progressive=True)
     last = whole[whole.rindex(b"\xff\xda") : -2]
     with pytest.raises(RuleError, match=r"a JPEG file must have at most 500 scans: got \d+; save the picture anew"):
-        decoder.decode(whole[:-2] + last * 500 + whole[-2:])
+        picture.decode(whole[:-2] + last * 500 + whole[-2:])
 
 
 @pytest.mark.parametrize("name", [b"iCCP", b"zTXt"])
@@ -246,7 +246,7 @@ def test_a_chunk_that_inflates_is_refused(name):
     content = saved(GREY)
     bomb = chunk(name, b"a\0\0" + zlib.compress(bytes(1 << 26)))
     with pytest.raises(RuleError, match="an image file must be whole: got Decompressed data too large"):
-        decoder.decode(content[:33] + bomb + content[33:])
+        picture.decode(content[:33] + bomb + content[33:])
 
 
 def test_the_first_of_several_images_is_decoded():

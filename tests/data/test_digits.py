@@ -6,7 +6,7 @@ import torch
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
-from privcirnet.data import Files, cache, digits, load
+from privcirnet.data import Files, cache, load, loading
 from privcirnet.data.dataset import batches
 from privcirnet.errors import RuleError
 
@@ -31,7 +31,7 @@ def test_the_arrays_are_scikit_learns_with_and_without_a_cache(tmp_path, monkeyp
 
 def test_another_release_of_scikit_learn_is_asked_again(tmp_path, monkeypatch):
     load("digits", files=Files(cache=str(tmp_path)))
-    monkeypatch.setattr(digits, "release", lambda: "0.0")
+    monkeypatch.setattr(loading, "digits_release", lambda: "0.0")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "sklearn.datasets", None)
         with pytest.raises(ImportError):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from privcirnet.data import decoder, images
+from privcirnet.data import images, picture
 from privcirnet.errors import RuleError
 from tests.data import samples
 from tests.data.loaded import loaded
@@ -48,7 +48,7 @@ def test_a_broken_image_is_named(tmp_path, content, packed):
 
 
 def test_an_absurdly_large_image_is_refused(monkeypatch):
-    monkeypatch.setattr(decoder, "MOST_PIXELS", 99)
+    monkeypatch.setattr(picture, "MOST_PIXELS", 99)
     content = io.BytesIO()
     Image.new("RGB", (10, 10)).save(content, "png")
     with pytest.raises(

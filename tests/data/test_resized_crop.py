@@ -6,24 +6,26 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional as F
 
-from privcirnet.data.resized_crop import ASPECT, ATTEMPTS, random_boxes, random_resized_crop, resized
+from privcirnet.data.augment import CROP_ASPECT, CROP_ATTEMPTS, random_boxes, random_resized_crop, resized
 from tests.data.test_augment import seeded, some_images
 
 
 def slow_boxes(count, size, smallest, generator):
     """As RandomResizedCrop.get_params of torchvision, which draws one number after another and takes its last box from the centre."""
     height, width = size
-    areas, aspects = torch.rand(2, ATTEMPTS, count, generator=generator).tolist()
+    areas, aspects = torch.rand(2, CROP_ATTEMPTS, count, generator=generator).tolist()
     tops, lefts = torch.rand(2, count, generator=generator).tolist()
 
     def box(n):
-        for attempt in range(ATTEMPTS):
+        for attempt in range(CROP_ATTEMPTS):
             area = height * width * (smallest + (1 - smallest) * areas[attempt][n])
-            aspect = math.exp(math.log(ASPECT[0]) + math.log(ASPECT[1] / ASPECT[0]) * aspects[attempt][n])
+            aspect = math.exp(
+                math.log(CROP_ASPECT[0]) + math.log(CROP_ASPECT[1] / CROP_ASPECT[0]) * aspects[attempt][n]
+            )
             wide, tall = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
             if 0 < wide <= width and 0 < tall <= height:
                 return [int(tops[n] * (height - tall + 1)), int(lefts[n] * (width - wide + 1)), tall, wide]
-        tall, wide = min(height, round(width / ASPECT[0])), min(width, round(height * ASPECT[1]))
+        tall, wide = min(height, round(width / CROP_ASPECT[0])), min(width, round(height * CROP_ASPECT[1]))
         return [int(tops[n] * (height - tall + 1)), int(lefts[n] * (width - wide + 1)), tall, wide]
 
     return torch.tensor([box(n) for n in range(count)])

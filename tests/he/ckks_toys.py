@@ -11,9 +11,9 @@ from privcirnet.he.ckks.evaluator import EncryptedEvaluator
 from privcirnet.he.ckks.parameters import CkksParameters
 from privcirnet.he.ckks.server import CkksServer
 from privcirnet.he.ckks.simulator import Simulator
-from privcirnet.he.ring.roots import bit_reversed
-from privcirnet.he.rlwe.ciphertext import Ciphertext
-from privcirnet.he.rlwe.key_names import conjugation_element
+from privcirnet.he.ring.modular import bit_reversed
+from privcirnet.he.rlwe.chain import Ciphertext
+from privcirnet.he.rlwe.parameters import conjugation_element
 
 
 def insecure_ckks(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he.bfv import cleartext
+from privcirnet.he.bfv import engines
 from privcirnet.he.bfv.engines import engine_of
 from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.integer import Values
@@ -18,14 +18,14 @@ from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 
 
-class Watched(cleartext.CleartextServer):
+class Watched(engines.CleartextServer):
     """The clear-text server, keeping the Galois elements that it rotated by."""
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
         self.elements: set[int] = set()
 
-    def turn(self, ciphertext: cleartext.ClearSlots, element: int, keys: frozenset[int]) -> cleartext.ClearSlots:
+    def turn(self, ciphertext: engines.ClearSlots, element: int, keys: frozenset[int]) -> engines.ClearSlots:
         self.elements.add(element)
         return super().turn(ciphertext, element, keys)
 

@@ -2,8 +2,7 @@
 
 from hypothesis import strategies as st
 
-from privcirnet.he.layers.bsgs import BsgsPlan, copy_counts
-from privcirnet.he.layers.linear_transform import powers_of_two
+from privcirnet.he.layers.bsgs import BsgsPlan, copy_counts, powers_of_two
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout

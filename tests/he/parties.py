@@ -13,7 +13,7 @@ from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import Traffic, run
 from privcirnet.he.protocol.served import Meter
-from privcirnet.runs import audit
+from privcirnet.runs import interactive
 
 
 class Outcome(NamedTuple):
@@ -50,15 +50,15 @@ def parties(program: Program, engine: str) -> tuple[Client, Session]:
 def protocol(program: Program, engine: str, image: Values) -> Outcome:
     client, session = parties(program, engine)
     logits, _ = run(client, session, image)
-    return Outcome(logits, audit.reconstruct(program, client.shares, session.shares), session.preparation)
+    return Outcome(logits, interactive.reconstruct(program, client.shares, session.shares), session.preparation)
 
 
 def check(program: Program, client: Client, session: Session, image: Values, used: str = "") -> list[Traffic]:
     """One inference, every node of it right; prepared before it or waiting for it, if ``used`` says so."""
     logits, traffic = run(client, session, image)
     assert used in {"", "waited" if client.waited else "prepared"}
-    values = audit.reconstruct(program, client.shares, session.shares)
-    assert audit.wrong_nodes(program, values) == []
+    values = interactive.reconstruct(program, client.shares, session.shares)
+    assert interactive.wrong_nodes(program, values) == []
     assert (values[program.nodes[0].name] == image).all()
     assert (logits == program.answered(values[program.output.name])).all()
     exact = interpret(program, image, lambda node, _: values[node.name])

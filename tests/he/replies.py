@@ -10,8 +10,8 @@ from privcirnet.he.bfv.kernels import plaintexts, reply
 from privcirnet.he.bfv.kernels.reply import ReplyRandomness
 from privcirnet.he.ring.kernels import sampling
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.stream import stream
-from privcirnet.he.rlwe.kernels.modulus import RnsRing
+from privcirnet.he.ring.sampling import stream
+from privcirnet.he.rlwe.kernels.rns import RnsRing
 
 NO_SECRET = 0x5555555555555555
 """Fields of 1, which stand for 0."""

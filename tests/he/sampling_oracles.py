@@ -4,8 +4,7 @@ import numpy as np
 
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.sampling import ERROR_BITS, flood_digits, flood_powers
-from privcirnet.he.ring.stream import Words
+from privcirnet.he.ring.sampling import ERROR_BITS, Words, flood_digits, flood_powers
 
 
 def ternary(count: int, words: Words) -> Residues:

@@ -7,10 +7,9 @@ import tenseal.sealapi as seal
 
 from privcirnet.he.bfv import client as kernel_client
 from privcirnet.he.bfv import seal as tenseal
-from privcirnet.he.bfv import sealfile
 from privcirnet.he.ring.kernels import ntt
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.rlwe.seeded import read
+from privcirnet.he.rlwe.switch_keys import read
 
 
 def values_of(client: kernel_client.KernelClient) -> Residues:
@@ -49,9 +48,9 @@ class Reader(tenseal.TensealServer):
 
     def words(self, message: bytes) -> Residues:
         """Both polynomials of either engine's request, (2, L, n)."""
-        return sealfile.polynomials(self._context.save(self.receive(message)), self._context.data_level)
+        return tenseal.polynomials(self._context.save(self.receive(message)), self._context.data_level)
 
 
 def _loaded(context: Any, words: Residues) -> Any:
-    payload = sealfile._payload(words, context.data_level, b"", ntt=False)
+    payload = tenseal._payload(words, context.data_level, b"", ntt=False)
     return context.load(seal.Ciphertext(context.seal), payload)

@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 
-from privcirnet.he.bfv.rounding import digits
+from privcirnet.he.bfv.parameters import digits
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, coefficients, not_under
 

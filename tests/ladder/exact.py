@@ -12,9 +12,8 @@ from torch import Tensor, fx, nn
 
 from privcirnet.he.planning.plan_program import Target
 from privcirnet.models import vit_cifar
-from privcirnet.models.resnet18 import BasicResNet
-from privcirnet.passes.block_sizes import uniform_sizes
-from privcirnet.passes.convert import circulant_
+from privcirnet.models.resnet import BasicResNet
+from privcirnet.passes.convert import circulant_, uniform_sizes
 from privcirnet.passes.surgery import polynomial_
 from tests.ladder.case import PROVED, Case, measured, real, unsettle_
 

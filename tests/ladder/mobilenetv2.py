@@ -12,10 +12,9 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.models.activation import activation
 from privcirnet.models.mobilenetv2 import InvertedResidual
-from privcirnet.passes.block_sizes import uniform_sizes
-from privcirnet.passes.convert import circulant_
+from privcirnet.models.registry import activation
+from privcirnet.passes.convert import circulant_, uniform_sizes
 from tests.ladder.case import Case, measured, unsettle_
 
 DEPTHWISE = {"first.depthwise": (8, 1), "down.depthwise": (24, 2), "same.depthwise": (36, 1)}

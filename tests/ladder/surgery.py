@@ -14,8 +14,7 @@ from timm.models.resnet import BasicBlock, ResNet
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from privcirnet.passes.block_sizes import uniform_sizes
-from privcirnet.passes.convert import circulant_
+from privcirnet.passes.convert import circulant_, uniform_sizes
 from privcirnet.passes.surgery import polynomial_
 from tests.ladder.case import Case, measured, real, unsettle_
 

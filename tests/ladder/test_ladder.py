@@ -20,7 +20,7 @@ from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.ring import sampling
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.runs import audit
+from privcirnet.runs import interactive
 from tests.he.parties import check, parties, protocol
 from tests.ladder.case import assert_bitwise, real
 from tests.ladder.digits import DIGITS
@@ -96,7 +96,7 @@ def test_integer_program_to_clear_text_engine(case):
     """Exactly equal, once the interpreter is told which way each truncation went; and that is by at most one unit."""
     for image in case.images[:3].numpy():
         logits, values, _ = protocol(case.program, "cleartext", image)
-        assert audit.wrong_nodes(case.program, values) == []
+        assert interactive.wrong_nodes(case.program, values) == []
         told = interpret(case.program, image, lambda node, _, v=values: v[node.name])
         assert np.array_equal(case.program.answered(told[case.program.output.name]), logits)
         truncated = [node.name for node in case.program.nodes if isinstance(node.operation, op.Truncate)]

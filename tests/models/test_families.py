@@ -10,8 +10,7 @@ from torch import nn
 from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.graph import trace
-from privcirnet.passes.block_sizes import candidates
-from privcirnet.passes.convert import circulant_
+from privcirnet.passes.convert import candidates, circulant_
 
 FAMILIES = {
     "convnext_atto": (64, r"stem\.0|head\.fc"),

@@ -9,7 +9,7 @@ from benchmarks.bench.networks import NETWORKS, network_shapes
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.models import ENTRY_POINTS
-from privcirnet.models.activation import NAMES, activation
+from privcirnet.models.registry import ACTIVATIONS, activation
 from privcirnet.nn.activations import Aespa2d, Square
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.functional.circulant import is_circulant
@@ -148,7 +148,7 @@ def test_an_image_size_must_fit_the_strides(name, size, stride):
         ENTRY_POINTS[name](image_size=size)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "aespa"])
+@pytest.mark.parametrize("name", [name for name in ACTIVATIONS if name != "aespa"])
 def test_activations_by_name(name):
     x = torch.tensor([-2.0, 0.5, 7.0])
     expected = {"relu": x.relu(), "relu6": x.clamp(0, 6), "square": x**2, "gelu": nn.functional.gelu(x)}

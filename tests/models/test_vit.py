@@ -9,8 +9,7 @@ from torch.testing import assert_close
 from privcirnet.errors import RuleError
 from privcirnet.models import vit_cifar
 from privcirnet.models.vit import Size
-from privcirnet.nn.attention import PolynomialAttention
-from privcirnet.nn.functional.attention import softmax_attention
+from privcirnet.nn.attention import PolynomialAttention, softmax_attention
 from privcirnet.nn.graph import trace
 from privcirnet.passes.convert import circulant_
 from tests import tolerances

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.attention import PolynomialAttention
-from privcirnet.train.outliers import OutlierPenalty
+from privcirnet.train.callbacks import OutlierPenalty
 from tests.nn.networks import DOUBLE, randn, vit
 
 

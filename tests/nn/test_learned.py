@@ -8,9 +8,15 @@ from torch import fx, nn
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Square
 from privcirnet.nn.functional.circulant import is_circulant
-from privcirnet.nn.learned import fix_steps_, follow_learned_steps_, learn_steps_, learned_steps
 from privcirnet.nn.quantizers import FAR, ActivationQuantizer, Quantizer, quantizer_of
-from privcirnet.nn.steps import called_modules, incoming_steps
+from privcirnet.nn.steps import (
+    called_modules,
+    fix_steps_,
+    follow_learned_steps_,
+    incoming_steps,
+    learn_steps_,
+    learned_steps,
+)
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import SUFFIX, quantize

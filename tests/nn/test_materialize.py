@@ -10,7 +10,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 from torch.testing import assert_close
 
 import privcirnet as pc
-from privcirnet.blocksize_search.fisher import diagonal_fisher, squared_batch_gradient
+from privcirnet.blocksize_search.curvature import diagonal_fisher, squared_batch_gradient
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Square
 from privcirnet.nn.functional.circulant import is_circulant, project

@@ -7,7 +7,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
-from privcirnet.nn.functional.fusion import block_mean
+from privcirnet.nn.functional.batch_norm import block_mean
 from privcirnet.nn.norm import BlockBatchNorm2d, check_can_share
 from tests import tolerances
 

@@ -5,10 +5,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from privcirnet.nn.attention import SoftmaxAttention
-from privcirnet.nn.functional.attention import softmax_attention
-from privcirnet.nn.nonpolynomial import TableFunction, table_ends
-from privcirnet.nn.normalization import DecomposedLayerNorm, SoftmaxPieces, SumChannels
+from privcirnet.nn.attention import SoftmaxAttention, softmax_attention
+from privcirnet.nn.nonpolynomial import DecomposedLayerNorm, SoftmaxPieces, SumChannels, TableFunction, table_ends
 from tests.nn.networks import DOUBLE, randn
 
 

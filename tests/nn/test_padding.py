@@ -11,8 +11,7 @@ from privcirnet.models import lola_mnist
 from privcirnet.nn.activations import Aespa2d, Square
 from privcirnet.nn.circulant import block_size_of, reset_circulant_
 from privcirnet.nn.functional.circulant import is_circulant
-from privcirnet.passes.block_sizes import uniform_sizes
-from privcirnet.passes.convert import circulant_, dense_state_dict, paddable
+from privcirnet.passes.convert import circulant_, dense_state_dict, paddable, uniform_sizes
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 

@@ -9,10 +9,9 @@ from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa1d, Square
-from privcirnet.nn.affine import Affine
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.example import IMAGE
-from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.norm import Affine, TokenBatchNorm
 from privcirnet.passes.convert import circulant_, dense_state_dict
 from privcirnet.passes.fuse import fuse, fuse_at
 from tests.nn.networks import DOUBLE, Written, randn

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.pooling import divisor_of, layers_behind, power_beside
+from privcirnet.nn.neighbours import layers_behind
+from privcirnet.nn.windows import divisor_of, power_beside
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize

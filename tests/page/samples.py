@@ -18,10 +18,9 @@ from privcirnet.he.program.rearrangement import Flatten
 from privcirnet.he.protocol.one_message.session import OneMessageClient, OneMessageServer
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
-from privcirnet.page.app import Page
 from privcirnet.page.content import Content, TestImages
 from privcirnet.page.inference import Classifier
-from privcirnet.page.server import listening, web_server
+from privcirnet.page.server import Page, listening, web_server
 from tests.he.layer_examples import paper_layer
 from tests.he.networks import N, with_weights
 

@@ -7,7 +7,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from privcirnet.page.access import SECURITY_HEADERS, Guard, new_token
+from privcirnet.page.server import SECURITY_HEADERS, Guard, new_token
 
 HOST, TOKEN = "127.0.0.1:5055", "right-token"
 HERE = f"http://{HOST}"

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from privcirnet.errors import RuleError
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.page import app
+from privcirnet.page import server
 from tests.page import samples
 
 HOST = "http://127.0.0.1:5055"
@@ -132,7 +132,7 @@ def test_a_bad_upload_is_one_line_and_the_page_goes_on(client, service, content,
 
 
 def test_a_large_upload_is_refused_whatever_length_it_announces(client, monkeypatch):
-    monkeypatch.setattr(app, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(server, "MOST_BYTES", 1 << 20)
     for content in (bytes(1 << 21), iter([bytes(1 << 18)] * 8)):
         answer = upload(client, content)
         assert answer.status_code == 413

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import h11
 import pytest
 
-from privcirnet.page import connections
+from privcirnet.page import server
 from tests.page import samples
 from tests.service.running import until
 
@@ -26,7 +26,7 @@ HALVES = {
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(connections, "SECONDS", {h11.IDLE: 0.5, h11.SEND_BODY: 0.5})
+    monkeypatch.setattr(server, "SECONDS", {h11.IDLE: 0.5, h11.SEND_BODY: 0.5})
 
 
 def served():

@@ -5,8 +5,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.one_message import ckks
-from privcirnet.page.content import TestImages
-from privcirnet.page.subject import subject_of
+from privcirnet.page.content import TestImages, subject_of
 from privcirnet.runs.pictures import preparation_for
 from tests.artifact.samples import ckks_program
 from tests.he.networks import network

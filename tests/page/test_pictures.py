@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from privcirnet.he.rlwe.kernels import wire_bytes
-from privcirnet.page.pictures import ciphertext_picture, for_canvas, png
+from privcirnet.page.content import ciphertext_picture, for_canvas, png
 
 
 @pytest.mark.parametrize(("count", "side"), [(8192, 64), (4096, 64), (100, 10), (3, 1), (0, 0)])

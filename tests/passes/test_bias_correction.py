@@ -5,9 +5,8 @@ from functools import partial
 import torch
 from torch import nn
 
-from privcirnet.passes.bias_correction import correct_biases_
 from privcirnet.passes.fuse import fuse
-from privcirnet.passes.quantize import quantize
+from privcirnet.passes.quantize import correct_biases_, quantize
 from tests.nn.networks import assert_unchanged, snapshot, vit
 from tests.nn.quantized import INPUT_STEP, network, pixels
 

@@ -2,8 +2,7 @@ import pytest
 from torch import nn
 
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.passes.block_sizes import candidates
-from privcirnet.passes.convert import circulant_
+from privcirnet.passes.convert import candidates, circulant_
 from tests.nn.networks import assert_unchanged, snapshot
 
 

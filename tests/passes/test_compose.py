@@ -12,9 +12,8 @@ from privcirnet.models.mobilenetv2 import InvertedResidual
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.functional.circulant import is_circulant
 from privcirnet.nn.functional.quantize import log_step_for
-from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.compose import compose_, pairs
-from privcirnet.passes.convert import circulant_
+from privcirnet.passes.convert import circulant_, uniform_sizes
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import with_quantizers
 from tests.nn.networks import randn, randomize_norms_

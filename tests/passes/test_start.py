@@ -17,7 +17,7 @@ from privcirnet.nn.functional.circulant import expand, is_circulant
 from privcirnet.nn.functional.least_squares import Moments, fit_rows
 from privcirnet.nn.graph import trace
 from privcirnet.passes import start
-from privcirnet.passes.block_sizes import uniform_sizes
+from privcirnet.passes.convert import uniform_sizes
 
 
 class Residual(nn.Module):

@@ -10,7 +10,7 @@ from rich.console import Console
 from privcirnet.artifact.summaries import LayerRow
 from privcirnet.errors import RuleError
 from privcirnet.report import build_page, load_runs, print_tables
-from privcirnet.report.levels import level_chart, precision_chart
+from privcirnet.report.page import level_chart, precision_chart
 from tests.report.samples import Elements, layer, summaries, write
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.protocol.offline.store import MemoryStore
-from privcirnet.runs.answers import InferenceStep, answers
-from privcirnet.runs.preparation import Ahead
+from privcirnet.runs.answers import Ahead, InferenceStep, answers
 from tests.he.networks import network, random_image
 from tests.he.parties import parties
 

@@ -7,7 +7,7 @@ from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.ring import modular
-from privcirnet.runs import audit
+from privcirnet.runs import interactive
 from tests.he.networks import network, random_image
 
 Shares = tuple[Program, dict[str, np.ndarray], dict[str, np.ndarray | None]]
@@ -24,7 +24,7 @@ def inference() -> Shares:
 
 
 def wrong(program: Program, client: dict[str, np.ndarray], server: dict[str, np.ndarray | None]) -> list[str]:
-    return audit.wrong_nodes(program, audit.reconstruct(program, client, server))
+    return interactive.wrong_nodes(program, interactive.reconstruct(program, client, server))
 
 
 def test_an_honest_inference_has_no_wrong_node(inference: Shares) -> None:
@@ -49,14 +49,14 @@ def test_one_tampered_value_is_seen(inference: Shares, name: str, by: int) -> No
 def test_each_node_is_checked_by_itself(inference: Shares, name: str) -> None:
     """A wrong value from which everything after it follows rightly is seen at its own node, and only there."""
     program, client, server = inference
-    values = audit.reconstruct(program, client, server)
+    values = interactive.reconstruct(program, client, server)
     for node in program.nodes:
         if node.name == name:
             values[name] = values[name] + 3
         elif node.inputs:
             arguments = [values[source] for source in node.inputs]
             values[node.name] = apply(node.operation, arguments, program.weights.get(node.name))
-    assert audit.wrong_nodes(program, values) == [name]
+    assert interactive.wrong_nodes(program, values) == [name]
 
 
 def test_the_other_party_s_shares_count_too(inference: Shares) -> None:
@@ -68,7 +68,7 @@ def test_the_other_party_s_shares_count_too(inference: Shares) -> None:
 
 def test_a_truncation_may_be_off_by_its_unit_only(inference: Shares) -> None:
     program, client, server = inference
-    values = audit.reconstruct(program, client, server)
+    values = interactive.reconstruct(program, client, server)
     exact = values["second"]
     for result, right in (
         (exact >> 4, True),
@@ -76,4 +76,4 @@ def test_a_truncation_may_be_off_by_its_unit_only(inference: Shares) -> None:
         ((exact >> 4) - 1, False),
         ((exact >> 4) + 2, False),
     ):
-        assert ("second_t" not in audit.wrong_nodes(program, {**values, "second_t": result})) == right
+        assert ("second_t" not in interactive.wrong_nodes(program, {**values, "second_t": result})) == right

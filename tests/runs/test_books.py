@@ -7,10 +7,10 @@ from contextlib import ExitStack
 
 import pytest
 
+from privcirnet.cli.serve import books_of
 from privcirnet.config import ServeConfig
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.offline.store import Binding
-from privcirnet.runs.service_state import books_of
 from privcirnet.service.store import StoreLimits
 from tests.service.conftest import redis  # noqa: F401 - a fixture
 

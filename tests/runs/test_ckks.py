@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 import torch
 
-from privcirnet.artifact.typed_json import plain
+from privcirnet.artifact.summaries import plain
 from privcirnet.config import HEConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
-from privcirnet.he.ckks import costs, hoisting
+from privcirnet.he.ckks import hoisting
 from privcirnet.he.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.ckks.client import CkksClient
-from privcirnet.he.ckks.program import CkksProgram
+from privcirnet.he.ckks.program import CkksProgram, encoded_bytes, predicted
 from privcirnet.he.protocol.one_message import ckks
 from privcirnet.models import lola_digits, resnet20_cifar
 from privcirnet.runs.ckks import Ckks
 from privcirnet.runs.evaluation import evaluate
-from privcirnet.runs.exported import ckks_facts, ckks_program
+from privcirnet.runs.export import ckks_facts, ckks_program
 from privcirnet.runs.parties import RunOptions
 from tests.he import ckks_served
 from tests.he.ckks.test_bootstrapping import toy
@@ -152,8 +152,8 @@ def test_weights_that_are_not_kept_are_not_counted(program):
     known, _ = program
     kept, none = known.rehearsed(1.0), known.rehearsed(0)
     assert kept.circuit.weight_bytes > none.circuit.weight_bytes == 0
-    assert costs.encoded_bytes(none.counting) == costs.encoded_bytes(kept.counting) > kept.circuit.weight_bytes
-    expected = costs.predicted(none.circuit, none.counting)
+    assert encoded_bytes(none.counting) == encoded_bytes(kept.counting) > kept.circuit.weight_bytes
+    expected = predicted(none.circuit, none.counting)
     assert expected.keys() >= {"stem", "layer3.0.downsample", "layer1.0.act2 bootstrapping"}
 
 

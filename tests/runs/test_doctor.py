@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from privcirnet.cli import doctor
 from privcirnet.cli import doctor as command
 from privcirnet.errors import RuleError
-from privcirnet.runs import doctor
 
 REQUIRES = ["numpy>=2.0", "torch>=900", "nonesuch>=1", 'highspy>=1.15; extra == "highs"', 'nonesuch2; extra == "more"']
 

@@ -8,7 +8,7 @@ import pytest
 
 import privcirnet.runs.answers as answers_module
 from privcirnet.artifact import spectra
-from privcirnet.artifact.typed_json import plain
+from privcirnet.artifact.summaries import plain
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.cost import linear_cost, product_cost, square_cost
 from privcirnet.he.planning.profile import COUNTED, LINKS

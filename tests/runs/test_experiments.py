@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from privcirnet.cli import ladder
 from privcirnet.cli.settings import composed
 from privcirnet.config import LadderConfig
 from privcirnet.config.ladder import stage_of
-from privcirnet.runs import ladder
 from privcirnet.train.network import create
 
 pytestmark = pytest.mark.docs

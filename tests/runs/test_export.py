@@ -12,7 +12,7 @@ from privcirnet.config import CompileConfig, HEConfig
 from privcirnet.data import ImageData, load
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.planning.plan_program import check_carried
-from privcirnet.he.program import bounds, manifest, truncation
+from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.exact import ExactReLU
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import Node
@@ -119,11 +119,11 @@ def test_the_failure_probability_is_the_mean_over_the_images(network):
         values = interpret(program, image)
         counted += sum(float((abs(values[name]) + 1).sum()) for name in truncated) / len(images)
     expected = counted / program.parameters.plain_modulus
-    assert truncation.wrap_probability(program, fitted.sizes) == pytest.approx(expected, rel=0.02)
+    assert bounds.wrap_probability(program, fitted.sizes) == pytest.approx(expected, rel=0.02)
     assert fitted.choice.wants.reached(program.parameters.plain_modulus) == pytest.approx(
         -math.log2(expected), abs=0.03
     )
-    assert truncation.wrap_probability(program, bounds.largest_sizes(fitted.intervals)) > 4 * expected
+    assert bounds.wrap_probability(program, bounds.largest_sizes(fitted.intervals)) > 4 * expected
 
 
 def test_the_program_says_that_its_bounds_were_measured_and_runs(program):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from privcirnet.cli import ladder
 from privcirnet.cli.settings import composed
 from privcirnet.config import LadderConfig
 from privcirnet.config.ladder import stage_of
 from privcirnet.errors import RuleError
-from privcirnet.runs import ladder
 
 ROOT = Path(__file__).parents[2]
 compose = functools.cache(lambda name, schema, overrides: composed(name, schema, list(overrides)))

@@ -1,7 +1,7 @@
 import pytest
 
 from privcirnet.he.protocol.served import Meter
-from privcirnet.runs.timings import ImageTimings, PartyLaps, typical
+from privcirnet.runs.evaluation import ImageTimings, PartyLaps, typical
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from privcirnet.artifact import plan_composed, read_plan, read_profile, write_ch
 from privcirnet.blocksize_search.activations import OPTIONS
 from privcirnet.blocksize_search.assignment import Solution, latency_range
 from privcirnet.blocksize_search.candidates import Candidate
-from privcirnet.blocksize_search.composition import worth_composing
+from privcirnet.blocksize_search.latency import worth_composing
 from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig, SearchRunConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
@@ -22,7 +22,7 @@ from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.runs import competition, search
-from privcirnet.runs.forecast import forecast
+from privcirnet.runs.check import forecast
 from privcirnet.train import stages
 from privcirnet.train.network import checkpoint_of
 

@@ -10,7 +10,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.parties.session import run
-from privcirnet.runs.server_process import ServerTask, start_server
+from privcirnet.runs.parties import ServerTask, start_server
 from privcirnet.service.client import ServiceClient
 from tests.conftest import ROOT
 from tests.he.networks import network, random_image
@@ -47,8 +47,8 @@ def test_a_process_that_dies_is_an_error(monkeypatch):
 
 def test_the_process_ends_with_a_harness_that_is_killed():
     program = (
-        "import time; from privcirnet.runs import server_process; from tests.he.networks import network\n"
-        "with server_process.start_server(server_process.ServerTask(network(), {}, 'cleartext')):\n"
+        "import time; from privcirnet.runs import parties; from tests.he.networks import network\n"
+        "with parties.start_server(parties.ServerTask(network(), {}, 'cleartext')):\n"
         "    print('up', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True) as harness:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.cleartext import CleartextClient
+from privcirnet.he.bfv.engines import CleartextClient
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import wire
@@ -24,7 +24,7 @@ from privcirnet.he.protocol.parties import server
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.ring import sampling
-from privcirnet.runs import audit
+from privcirnet.runs import interactive
 from privcirnet.runs.compiled import CompiledProgram
 from tests.he.mpc.ot import toy_base
 from tests.he.networks import network, random_image
@@ -164,10 +164,10 @@ def test_a_session_counts_what_is_sent(seen: Seen) -> None:
 @pytest.mark.parametrize("prepare", [0, 1])
 def test_shares_are_kept_for_an_audit_alone(prepare: int, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     """One session is checked and not checked, in turns: a server that nobody watches zeroes each share after its use."""
-    forgotten, forget, audits = [], server.forget, []
-    wrong_nodes = audit.wrong_nodes
-    monkeypatch.setattr(server, "forget", lambda held, names: forgotten.extend(names) or forget(held, names))
-    monkeypatch.setattr(audit, "wrong_nodes", lambda *given: audits.append(1) or wrong_nodes(*given))
+    forgotten, forget, audits = [], server.zero, []
+    wrong_nodes = interactive.wrong_nodes
+    monkeypatch.setattr(server, "zero", lambda held, names: forgotten.extend(names) or forget(held, names))
+    monkeypatch.setattr(interactive, "wrong_nodes", lambda *given: audits.append(1) or wrong_nodes(*given))
     program, images = CompiledProgram(EXACT), images_of(EXACT)
     with program.session(prepare, engine="cleartext") as session:
         for check in (False, True, False, True):

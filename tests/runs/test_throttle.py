@@ -9,11 +9,9 @@ from privcirnet.config import InferConfig
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.protocol.parties.session import run
-from privcirnet.runs import throttle
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.interactive import Interactive
-from privcirnet.runs.parties import RunOptions
-from privcirnet.runs.throttle import Throttled, throttled
+from privcirnet.runs.parties import RunOptions, Throttled, throttled
 from tests.he.networks import network, random_image
 from tests.he.parties import parties
 
@@ -40,7 +38,7 @@ def test_without_a_link_nothing_is_in_between() -> None:
 def test_a_throttled_evaluation_predicts_no_link(monkeypatch) -> None:
     """Its seconds have the link's already."""
     waited, program = list[float](), network()
-    monkeypatch.setattr(throttle, "Throttled", partial(Throttled, wait=waited.append))
+    monkeypatch.setattr("privcirnet.runs.parties.Throttled", partial(Throttled, wait=waited.append))
     images = random_image(program)[None]
     found = evaluate(Interactive(program), images, RunOptions("cleartext", throttle="wan")).summary(None, np.zeros(1))
     assert (found.throttle, found.links) == ("wan", {})

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from privcirnet.artifact import read_checkpoint
+from privcirnet.cli import train
 from privcirnet.cli.settings import composed
 from privcirnet.config import ModelConfig, RecipeConfig, TrainConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
-from privcirnet.passes.lower.supported import check_operations
-from privcirnet.runs import train
+from privcirnet.passes.lower import check_operations
 from privcirnet.train import checkpoint, loop, record
 
 DATA = load("digits").part(256)

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from privcirnet.artifact.typed_json import plain
+from privcirnet.artifact.summaries import plain
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.interactive import Interactive
-from privcirnet.runs.parties import RunOptions
-from privcirnet.runs.warm_up import rehearse
+from privcirnet.runs.parties import RunOptions, rehearse
 from tests.he.networks import network, random_image
 
 IMAGES, LABELS = np.stack([random_image(network(), seed) for seed in range(2)]), np.array([1, 2])

@@ -19,12 +19,10 @@ from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.service import messages
-from privcirnet.service.books import ServiceState
-from privcirnet.service.chunks import split
 from privcirnet.service.client import ServiceClient
-from privcirnet.service.limits import ServiceLimits
+from privcirnet.service.limits import ServiceLimits, ServiceState
 from privcirnet.service.log import Log
-from privcirnet.service.messages import METHODS
+from privcirnet.service.messages import METHODS, split
 from privcirnet.service.refusals import Refused, unpacked
 from privcirnet.service.server import Service
 from tests.he.protocol import mutations

@@ -16,9 +16,8 @@ from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.ring import sampling
 from privcirnet.service.access import PLAIN_SERVER
-from privcirnet.service.books import ServiceState
 from privcirnet.service.client import ServiceClient
-from privcirnet.service.limits import ServiceLimits
+from privcirnet.service.limits import ServiceLimits, ServiceState
 from privcirnet.service.log import Log
 from privcirnet.service.programs import Catalogue, ProgramVersion
 from privcirnet.service.server import Service
@@ -77,7 +76,7 @@ import sys
 from pathlib import Path
 from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.parties.server import Server
-from privcirnet.service.books import ServiceState
+from privcirnet.service.limits import ServiceState
 from privcirnet.service.server import Service
 from privcirnet.service.store import KeyStore
 from tests.he.networks import network

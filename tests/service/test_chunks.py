@@ -4,8 +4,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.service import messages
-from privcirnet.service.chunks import CHUNK, Body, ChunkMessage, split
-from privcirnet.service.messages import Chunk, KeysUpload, Method, SessionRequest
+from privcirnet.service.messages import CHUNK, Body, Chunk, ChunkMessage, KeysUpload, Method, SessionRequest, split
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 129, 16_383, 16_384, CHUNK - 1, CHUNK])

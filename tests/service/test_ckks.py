@@ -6,16 +6,16 @@ import json
 import numpy as np
 import pytest
 
+from privcirnet.cli.serve import check_room, in_words
 from privcirnet.errors import RuleError
-from privcirnet.he.ckks.hiding import ANSWER_BITS
-from privcirnet.he.program.wrong_result import ImpossibleResultError
+from privcirnet.he.ckks.server import ANSWER_BITS
+from privcirnet.he.program.program import ImpossibleResultError
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.one_message import ckks
 from privcirnet.he.protocol.one_message.session import KEYS, REQUEST, OneMessageClient, OneMessageServer
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run
-from privcirnet.runs.infer import infer
-from privcirnet.runs.serving import check_room, in_words
+from privcirnet.runs.compiled import infer
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.programs import ProgramVersion
 from privcirnet.service.quotas import Quota, Quotas

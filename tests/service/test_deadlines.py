@@ -5,11 +5,11 @@ import pytest
 
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
-from privcirnet.service import calls, connections, messages, streams
 from privcirnet.service import limits as limits_module
-from privcirnet.service.chunks import CHUNK
+from privcirnet.service import messages, server, sessions
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
+from privcirnet.service.messages import CHUNK
 from privcirnet.service.refusals import Refused
 from tests.he.networks import network, random_image
 from tests.service.running import ask, serving, until
@@ -21,7 +21,7 @@ IMAGE = random_image(network())
 @pytest.fixture
 def hasty(monkeypatch):
     """Short deadlines for everything that comes before a session."""
-    for module in (calls, connections, streams, limits_module):
+    for module in (server, sessions, limits_module):
         monkeypatch.setattr(module, "HANDSHAKE_S", 0.3)
 
 

@@ -26,11 +26,10 @@ from privcirnet.he.protocol.parties.background_preparation import BackgroundPrep
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service.access import LOCAL
-from privcirnet.service.client import ServiceClient
+from privcirnet.service.client import Retries, ServiceClient
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.refusals import Refused, busy
-from privcirnet.service.retries import Retries
 from privcirnet.service.server import Service
 from tests.he.layer_examples import paper_layer
 from tests.he.mpc.ot import toy_base

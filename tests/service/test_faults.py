@@ -19,9 +19,9 @@ from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.he.ring import sampling
 from privcirnet.service import messages
-from privcirnet.service.chunks import CHUNK
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
+from privcirnet.service.messages import CHUNK
 from privcirnet.service.refusals import Refused
 from privcirnet.service.store import KeyStore, StoreLimits
 from tests.conftest import ROOT

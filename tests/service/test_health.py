@@ -8,12 +8,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from privcirnet.he.protocol.parties.server import Server
-from privcirnet.service import health
+from privcirnet.service import server
 from privcirnet.service.client import ServiceClient
-from privcirnet.service.counts import LocalLedger
-from privcirnet.service.health import ROOM
 from privcirnet.service.limits import ServiceLimits
-from privcirnet.service.quotas import Quotas
+from privcirnet.service.quotas import LocalLedger, Quotas
+from privcirnet.service.server import ROOM
 from privcirnet.service.shared.ledger import SharedLedger
 from privcirnet.service.shared.link import RedisConnection
 from tests.he.networks import network
@@ -36,7 +35,7 @@ class Far(LocalLedger):
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
-    monkeypatch.setattr(health, "_LOOK_S", 0.05)
+    monkeypatch.setattr(server, "_LOOK_S", 0.05)
 
 
 @contextmanager
@@ -87,7 +86,7 @@ def test_a_watch_is_told_of_every_change():
 def test_many_who_ask_are_one_look(monkeypatch):
     """Nobody can make the server ask for its state more often, nor wait for it in its loop."""
     asked, goes_on = [], threading.Event()
-    monkeypatch.setattr(health, "_LOOK_S", 60.0)
+    monkeypatch.setattr(server, "_LOOK_S", 60.0)
 
     class Slow(LocalLedger):
         def reachable(self):

@@ -16,7 +16,7 @@ from privcirnet.he.protocol.offline.correlated import CorrelationFormat
 from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare, run
-from privcirnet.runs.infer import infer
+from privcirnet.runs.compiled import infer
 from privcirnet.runs.parties import RunOptions
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.programs import Catalogue, ProgramVersion

@@ -7,8 +7,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.service.access import LOCAL
-from privcirnet.service.counts import LocalLedger
-from privcirnet.service.quotas import Quota, Quotas
+from privcirnet.service.quotas import LocalLedger, Quota, Quotas
 
 
 class Clock:

@@ -16,12 +16,12 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.offline.store import Binding, PreparedWork
 from privcirnet.he.protocol.offline.store_files import FolderLockedError, UnusablePreparationError
-from privcirnet.service.chunks import split
 from privcirnet.service.log import Log
+from privcirnet.service.messages import split
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.refusals import ServiceError, SharedStateUnavailableError
-from privcirnet.service.shared import inventory, ledger, link
 from privcirnet.service.shared import keys as shared_keys
+from privcirnet.service.shared import ledger, link
 from privcirnet.service.shared.link import RedisConnection, shown
 from privcirnet.service.store import digest
 from tests.service.redises import Redis
@@ -354,7 +354,7 @@ def test_a_redis_that_was_emptied_is_out_of_reach_until_a_server_starts_anew(ope
 def test_every_script_notices(opened, redis):
     found = opened.ledger()._link
     redis.ask("FLUSHALL")
-    scripts = [one for module in (ledger, link, inventory, shared_keys) for one in vars(module).values()]
+    scripts = [one for module in (ledger, link, ledger, shared_keys) for one in vars(module).values()]
     scripts = [one for one in scripts if isinstance(one, link.Script)]
     assert len(scripts) > 10
     for script in scripts:

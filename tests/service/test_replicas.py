@@ -12,11 +12,10 @@ from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.service.access import ClientAccess, ServerAccess
 from privcirnet.service.certificates import make_trial
-from privcirnet.service.chunks import CHUNK, TRANSPORT
-from privcirnet.service.client import AFFINITY, ServiceClient
+from privcirnet.service.client import AFFINITY, Retries, ServiceClient
 from privcirnet.service.limits import ServiceLimits
+from privcirnet.service.messages import CHUNK, TRANSPORT
 from privcirnet.service.refusals import Refused
-from privcirnet.service.retries import Retries
 from tests.he.networks import network
 from tests.service.authorities import with_tokens
 from tests.service.nginxes import BINARIES, Nginx
@@ -217,12 +216,12 @@ from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.ring import sampling
 from privcirnet.service.access import ServerAccess
-from privcirnet.service.books import ServiceState
+from privcirnet.service.limits import ServiceState
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.log import Log, appending
 from privcirnet.service.quotas import Quotas
 from privcirnet.service.server import Service
-from privcirnet.service.shared.inventory import SharedInventory
+from privcirnet.service.shared.ledger import SharedInventory
 from privcirnet.service.shared.keys import SharedKeys
 from privcirnet.service.shared.ledger import SharedLedger
 from privcirnet.service.shared.link import RedisConnection

@@ -12,13 +12,12 @@ from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.runs.answers import requests
-from privcirnet.runs.infer import infer
+from privcirnet.runs.compiled import infer
 from privcirnet.runs.parties import RunOptions
-from privcirnet.service.client import AFFINITY, ServiceClient
+from privcirnet.service.client import AFFINITY, Retries, ServiceClient
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.quotas import Quota
 from privcirnet.service.refusals import NoService, Refused
-from privcirnet.service.retries import Retries
 from tests.he.networks import network
 from tests.service.relay import relaying
 from tests.service.running import serving

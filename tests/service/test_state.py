@@ -13,14 +13,12 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.offline.store import Binding, PreparedWork
 from privcirnet.he.protocol.offline.store_files import UnusablePreparationError
-from privcirnet.service.chunks import split
-from privcirnet.service.counts import LocalLedger
-from privcirnet.service.quotas import Quota, Quotas
+from privcirnet.service.messages import split
+from privcirnet.service.quotas import LocalLedger, Quota, Quotas
 from privcirnet.service.refusals import ServiceError, SharedStateUnavailableError
 from privcirnet.service.shared import link
-from privcirnet.service.shared.inventory import SharedInventory
 from privcirnet.service.shared.keys import SharedKeys
-from privcirnet.service.shared.ledger import SharedLedger
+from privcirnet.service.shared.ledger import SharedInventory, SharedLedger
 from privcirnet.service.shared.link import RedisConnection
 from privcirnet.service.store import KeyRegistry, KeyStore, Registration, StoreLimits
 from tests.service.redises import Redis

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.service.chunks import split
+from privcirnet.service.messages import split
 from privcirnet.service.store import KeyStore, StoreLimits
 
 DAY = 86_400.0

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from privcirnet.service.turns import RoundRobinExecutor
+from privcirnet.service.sessions import RoundRobinExecutor
 
 
 def played(script):

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 from privcirnet.config import RecipeConfig
 from privcirnet.data import ImageData
-from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.quantizers import Quantizer
+from privcirnet.nn.steps import learn_steps_
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 from privcirnet.train import checkpoint
 from privcirnet.train.loop import fit
-from privcirnet.train.progress import EpochProgress
+from privcirnet.train.record import EpochProgress
 
 RECIPE = RecipeConfig(epochs=4, batch_size=16, learning_rate=0.02, label_smoothing=0.0, weight_decay=0.01)
 

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from privcirnet.config import RecipeConfig
-from privcirnet.data.augment import crop_and_flip, erase
+from privcirnet.data.augment import crop_and_flip, erase, random_resized_crop
 from privcirnet.data.dataset import ImageData
 from privcirnet.data.rand_augment import rand_augment
-from privcirnet.data.resized_crop import random_resized_crop
 from privcirnet.train.augmentation import augmented, augmented_epoch
 from tests.data.test_augment import seeded, some_images
 

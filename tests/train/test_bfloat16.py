@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from privcirnet.train import bfloat16
-from privcirnet.train.bfloat16 import SlowConvolutions
+from privcirnet.train import callbacks
+from privcirnet.train.callbacks import SlowConvolutions
 
 STRIDED = nn.Sequential(nn.Conv2d(4, 4, 3, 2, 1, groups=4), nn.Conv2d(4, 8, 3, 1, 1, groups=4), nn.Conv2d(8, 2, 1, 2))
 
@@ -49,7 +49,7 @@ def test_the_faster_precision_is_found_and_nothing_is_changed(monkeypatch):
     model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.Dropout(), nn.Flatten(), nn.Linear(144, 2)).train()
     x, clock, seen = torch.randn(2, 4, 8, 8), [0.0], []
     before = copy.deepcopy(model.state_dict())
-    monkeypatch.setattr(bfloat16.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(callbacks.time, "perf_counter", lambda: clock[0])
 
     def loss(slower):
         def of(tried, mixed):
@@ -60,8 +60,8 @@ def test_the_faster_precision_is_found_and_nothing_is_changed(monkeypatch):
         return of
 
     state = torch.get_rng_state()
-    assert bfloat16.is_faster(model, loss(slower=False))
-    assert not bfloat16.is_faster(model, loss(slower=True))
+    assert callbacks.is_faster(model, loss(slower=False))
+    assert not callbacks.is_faster(model, loss(slower=True))
     assert seen == ([False] * 4 + [True] * 4) * 2
     assert torch.equal(torch.get_rng_state(), state)
     for name, value in model.state_dict().items():

@@ -5,7 +5,7 @@ import torch
 
 from privcirnet.errors import RuleError
 from privcirnet.train import checkpoint
-from privcirnet.train.progress import EpochProgress
+from privcirnet.train.record import EpochProgress
 from tests.train.runs import SETTINGS, saved
 
 

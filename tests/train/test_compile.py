@@ -17,7 +17,7 @@ from tests.train.test_distributed import DATA, OUTLIERS, TOLERANCE, UNEVEN, with
 def trained(monkeypatch):
     torch.compiler.reset()
     counters.clear()
-    monkeypatch.setattr("privcirnet.train.outliers.LIMIT", 2.0)
+    monkeypatch.setattr("privcirnet.train.callbacks.LIMIT", 2.0)
 
     def run(build, data, backend="", **changes) -> tuple[nn.Module, list[dict[str, float]]]:
         monkeypatch.setattr("privcirnet.train.loop.COMPILE_BACKEND", backend)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 
 from privcirnet import distributed
-from privcirnet.blocksize_search.fisher import diagonal_fisher
+from privcirnet.blocksize_search.curvature import diagonal_fisher
 from privcirnet.config import RecipeConfig
 from privcirnet.data import ImageData
 from privcirnet.errors import RuleError
@@ -22,7 +22,7 @@ from privcirnet.passes.convert import circulant_
 from privcirnet.train import checkpoint
 from privcirnet.train.accuracy import accuracy
 from privcirnet.train.loop import fit
-from privcirnet.train.progress import EpochProgress
+from privcirnet.train.record import EpochProgress
 from tests.blocksize_search.test_fisher import NAMES, loader, small
 from tests.train.runs import bars, without_times
 
@@ -105,8 +105,8 @@ def trained(build, recipe: RecipeConfig, data: ImageData = DATA, **options) -> d
     model, teacher = build(), with_batch_norm().eval() if recipe.distillation else None
     before = accuracy(model, data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("privcirnet.train.outliers.LIMIT", 2.0)  # or nothing of these images costs anything
-        patch.setattr("privcirnet.train.micro_batches.MOST", 20)  # images that an AESPA measures together
+        patch.setattr("privcirnet.train.callbacks.LIMIT", 2.0)  # or nothing of these images costs anything
+        patch.setattr("privcirnet.train.loop.MOST", 20)  # images that an AESPA measures together
         patch.setattr("privcirnet.train.loop.COMPILE_BACKEND", "aot_eager")  # no compiler
         history = without_times(fit(model, data, recipe, 3, teacher, **options))
     return {"history": history, "state": model.state_dict(), "before": before}

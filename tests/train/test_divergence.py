@@ -9,7 +9,7 @@ from torch.nn.functional import kl_div
 from privcirnet.data import load
 from privcirnet.models import DigitsResNet
 from privcirnet.passes.convert import circulant_
-from privcirnet.train.divergence import FITTED, Divergence
+from privcirnet.train.race import FITTED, Divergence
 from tests.nn.networks import assert_unchanged, snapshot
 
 DATA = load("digits")

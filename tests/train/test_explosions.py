@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from privcirnet.data.own import OwnImages
+from privcirnet.data.dataset import OwnImages
 from privcirnet.nn.activations import Square
-from privcirnet.train.explosions import evaluated
+from privcirnet.train.recalibration import evaluated
 from tests.nn.networks import assert_unchanged, snapshot
 
 LABELS = torch.arange(80) % 2

@@ -10,7 +10,7 @@ from torch import nn
 from privcirnet.config import RecipeConfig
 from privcirnet.errors import RuleError
 from privcirnet.models.vit import Operations, Size, VisionTransformer
-from privcirnet.train.imitation import FAR, PEAKS, FeatureDistillation, distance
+from privcirnet.train.distillation import FAR, PEAKS, FeatureDistillation, distance
 from privcirnet.train.loop import fit
 from tests.train.runs import DATA, RECIPE, small
 

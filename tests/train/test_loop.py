@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
-from privcirnet.nn.learned import learned_steps
+from privcirnet.nn.steps import learned_steps
 from privcirnet.train import checkpoint, loop
 from privcirnet.train.accuracy import accuracy, predict
 from privcirnet.train.loop import fit
 from privcirnet.train.optimization import rate
-from privcirnet.train.progress import EpochProgress, Step
+from privcirnet.train.record import EpochProgress, Step
 from tests.nn.networks import assert_unchanged, snapshot
 from tests.train.runs import (
     DATA,

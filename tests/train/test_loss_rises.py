@@ -3,10 +3,9 @@ import torch
 
 from privcirnet.data import load
 from privcirnet.models import DigitsResNet
-from privcirnet.nn.functional.circulant import expand, project
-from privcirnet.nn.functional.sensitivity import damped
+from privcirnet.nn.functional.circulant import damped, expand, project
 from privcirnet.train import stages
-from privcirnet.train.loss_rises import loss, loss_rises, rank_correlation
+from privcirnet.train.sensitivities import loss, loss_rises, rank_correlation
 from tests.nn.networks import assert_unchanged, snapshot
 
 DATA = load("digits")

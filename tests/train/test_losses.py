@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from privcirnet.train.losses import training_loss
+from privcirnet.train.accuracy import training_loss
 from tests import tolerances
 
 GENERATOR = torch.Generator().manual_seed(0)

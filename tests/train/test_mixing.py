@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from privcirnet.train.mixing import Mixer
+from privcirnet.train.augmentation import Mixer
 
 
 def batch(count):

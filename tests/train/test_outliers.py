@@ -8,11 +8,11 @@ from torch import nn
 from privcirnet.config import RecipeConfig
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa2d, Square
+from privcirnet.train.callbacks import OutlierPenalty
 from privcirnet.train.loop import fit
-from privcirnet.train.outliers import OutlierPenalty
 from tests.train.test_distributed import DATA, OUTLIERS, UNEVEN, with_aespa
 
-LIMIT = "privcirnet.train.outliers.LIMIT"
+LIMIT = "privcirnet.train.callbacks.LIMIT"
 X = torch.randn(5, 3, 4, 4, generator=torch.Generator().manual_seed(0)).double()
 
 

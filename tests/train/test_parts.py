@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from privcirnet.data import ImageData
 from privcirnet.nn.activations import Aespa2d, Square
 from privcirnet.train import loop
-from privcirnet.train import micro_batches as parts
-from privcirnet.train.loop import fit
-from privcirnet.train.micro_batches import in_parts
+from privcirnet.train import loop as parts
+from privcirnet.train.loop import fit, in_parts
 from tests.train.runs import DATA, RECIPE, bars
 
 

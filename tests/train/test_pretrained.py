@@ -17,9 +17,9 @@ from privcirnet.nn.activations import Aespa
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.train import stages
 from privcirnet.train.accuracy import accuracy
+from privcirnet.train.architectures import load_weights_, read_weights
 from privcirnet.train.loop import fit
 from privcirnet.train.network import checkpoint_of, create, create_from
-from privcirnet.train.pretrained import load_weights_, read_weights
 
 NAME, IMAGE = "test_resnet", (1, 8, 8)
 DATA = load("digits")

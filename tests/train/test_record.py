@@ -10,7 +10,7 @@ from privcirnet.errors import RuleError
 from privcirnet.report import plots
 from privcirnet.train import checkpoint, record
 from privcirnet.train.loop import fit
-from privcirnet.train.progress import EpochProgress, Step
+from privcirnet.train.record import EpochProgress, Step
 from tests.train.runs import DATA, RECIPE, SETTINGS, Interrupted, small
 
 STEPS = 7

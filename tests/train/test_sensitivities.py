@@ -35,7 +35,7 @@ def test_all_samples_give_what_one_measurement_gives(model):
         sensitivities.diagonal_fisher(model, [(DATA.real(x), y)], ["conv1"])["conv1"] * len(y) / 200 for x, y in groups
     )
     weight = weighted_layers(model)["conv1"].weight.detach()
-    from privcirnet.nn.functional.sensitivity import sensitivity
+    from privcirnet.nn.functional.circulant import sensitivity
 
     assert found.values["conv1"][4] == pytest.approx(sensitivity(weight, mean, 4, 0.5).item(), rel=1e-9)
     assert found.omegas["stem"] == {1: sensitivities.SensitivityEstimate(0.0, 0.0)}

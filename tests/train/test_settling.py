@@ -7,13 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from privcirnet.data.own import OwnImages
+from privcirnet.data.dataset import OwnImages
 from privcirnet.nn.activations import Aespa1d, Aespa2d
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm
-from privcirnet.train import settling
+from privcirnet.train import recalibration
 from privcirnet.train.loop import fit
-from privcirnet.train.recalibration import recalibrate_
-from privcirnet.train.settling import fit_widest_, stabilize_statistics_
+from privcirnet.train.recalibration import fit_widest_, recalibrate_, stabilize_statistics_
 from tests.train.runs import RECIPE
 from tests.train.test_recalibration import DATA, network
 
@@ -169,7 +168,7 @@ def test_statistics_of_which_a_mean_is_made_are_never_stale():
 @pytest.mark.parametrize(("mean", "kept"), [(0.0, True), (-5.0, False)])
 def test_statistics_with_which_images_explode_stay_only_if_fewer_are_right_with_others(mean, kept, monkeypatch):
     """One image of four explodes and three are right; then four, or two."""
-    monkeypatch.setattr(settling, "fit_widest_", lambda m, *_: m[0].load_state_dict(statistics(mean, 1.0)))
+    monkeypatch.setattr(recalibration, "fit_widest_", lambda m, *_: m[0].load_state_dict(statistics(mean, 1.0)))
     model = nn.Sequential(nn.BatchNorm2d(1, eps=0, affine=False), nn.Flatten(), nn.Linear(1, 2)).eval()
     with torch.no_grad():
         model[0].load_state_dict(before := statistics(0.0, 1e-38))

@@ -9,15 +9,14 @@ from privcirnet.data import ImageData, load
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.functional.circulant import is_circulant, project
-from privcirnet.nn.functional.sensitivity import damped
-from privcirnet.nn.learned import learned_steps
+from privcirnet.nn.functional.circulant import damped, is_circulant, project
+from privcirnet.nn.moves import ToTokens
 from privcirnet.nn.quantizers import quantizer_of
-from privcirnet.nn.tokens import ToTokens
+from privcirnet.nn.steps import learned_steps
 from privcirnet.passes.convert import circulant_
 from privcirnet.train import stages
 from privcirnet.train.accuracy import predict
-from privcirnet.train.imitation import FeatureDistillation
+from privcirnet.train.distillation import FeatureDistillation
 from privcirnet.train.loop import fit
 from privcirnet.train.network import BuiltNetwork, checkpoint_of
 from privcirnet.train.recalibration import recalibrate_

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from privcirnet.errors import RuleError
+from privcirnet.train.accuracy import training_loss
 from privcirnet.train.distillation import distill_labels, parts, teaching
 from privcirnet.train.loop import fit
-from privcirnet.train.losses import training_loss
 from tests.train.runs import DATA, RECIPE, small, without_times
 
 TAUGHT = dataclasses.replace(RECIPE, distillation=0.7, label_smoothing=0.1, teach_once=True)

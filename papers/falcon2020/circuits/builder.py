@@ -1,6 +1,6 @@
 """A circuit while it is put together.
 
-Values are counted as in :mod:`bfv.network_circuit`; every method that computes returns the number of a new
+Values are counted as in :mod:`.network_circuit`; every method that computes returns the number of a new
 value.
 """
 
@@ -9,8 +9,7 @@ from functools import reduce
 
 import numpy as np
 
-from privcirnet.errors import RuleError
-from privcirnet.he.bfv.network_circuit import (
+from papers.falcon2020.circuits.network_circuit import (
     AddPlain,
     AddStep,
     CircuitStep,
@@ -21,8 +20,9 @@ from privcirnet.he.bfv.network_circuit import (
     SquareStep,
     Term,
 )
-from privcirnet.he.layers import linear_transform
-from privcirnet.he.rlwe.key_names import conjugation_element, galois_element
+from privcirnet.errors import RuleError
+from privcirnet.he.layers import bsgs
+from privcirnet.he.rlwe.parameters import conjugation_element, galois_element
 
 Weight = Plaintext | np.ndarray
 """A plaintext that is not zero, or integers of any size in slots, shape (n,)."""
@@ -40,7 +40,7 @@ def cut(diagonals: int, baby: float = 1.0, giant: float = 1.0) -> dict[int, list
         giant: sums that each giant step turns.
     """
     steps = range(diagonals)
-    return linear_transform.groups(steps, linear_transform.cheapest(steps, HOISTED * baby, giant))
+    return bsgs.groups(steps, bsgs.cheapest(steps, HOISTED * baby, giant))
 
 
 class Builder:
@@ -120,7 +120,7 @@ class Builder:
         return self.transformed({0: ((value, 0, weight) for value, weight in terms)})
 
     def transformed(self, groups: Mapping[int, Iterable[tuple[int, int, Weight]]]) -> int:
-        """Return a linear transform by its diagonals (:mod:`layers.linear_transform`), of one value or several.
+        """Return a linear transform by its diagonals (:mod:`layers.bsgs`), of one value or several.
 
         Args:
             groups: giant step, in columns -> (value, baby step, weight) of each product of its sum; integers that are

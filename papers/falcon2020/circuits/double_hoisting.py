@@ -8,7 +8,7 @@ special primes' rows: for each rotation it saves a division, for each product it
 from collections import Counter
 from dataclasses import replace
 
-from privcirnet.he.bfv.network_circuit import (
+from papers.falcon2020.circuits.network_circuit import (
     AddStep,
     CircuitStep,
     Combine,

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from papers.falcon2020.circuits.interface import KeyPlan, LeveledClient, LeveledServer
 from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 from privcirnet.he.bfv.engines import check_engine
-from privcirnet.he.bfv.evaluator import Ciphertext
-from privcirnet.he.bfv.sequential import SequentialClient, SequentialServer
+from privcirnet.he.bfv.interface import Ciphertext, SequentialClient, SequentialServer
 from privcirnet.he.ring.modular import Residues
 
 
@@ -42,7 +41,7 @@ def engine_of(name: str) -> Engine:
         from privcirnet.he.bfv.seal import TensealClient, TensealServer
 
         return Engine(partial(SeparateClient, TensealClient), partial(SeparateServer, TensealServer))
-    from privcirnet.he.bfv.cleartext import CleartextClient, CleartextServer
+    from privcirnet.he.bfv.engines import CleartextClient, CleartextServer
 
     return Engine(partial(SeparateClient, CleartextClient), partial(SeparateServer, CleartextServer))
 
@@ -74,6 +73,23 @@ class SeparateClient:
             client.close()
 
 
+class _OneModulus(SequentialServer):
+    """What a circuit asks of an engine besides: there is no chain of primes, and factors are encoded one by one."""
+
+    special = 0
+
+    def encode_factors(self, slots: Sequence[Residues], primes: int, *, extended: bool) -> list[Any]:
+        return [self.encode_factor(values) for values in slots]
+
+    def reduce(self, ciphertext: Ciphertext, primes: int) -> Ciphertext:
+        return ciphertext
+
+
+def evaluator_of(server: type[SequentialServer]) -> type[_OneModulus]:
+    """Return an engine of one plain modulus that runs circuits, too; see :class:`.evaluator.Evaluator`."""
+    return type("Evaluator", (_OneModulus, server), {})
+
+
 class SeparateServer:
     """The server's side for all plain moduli; see :class:`.interface.LeveledServer`.
 
@@ -83,7 +99,8 @@ class SeparateServer:
     """
 
     def __init__(self, server: type[SequentialServer], parameters: LeveledParameters, plan: KeyPlan) -> None:
-        self.evaluators, self._names = [server(each) for each in parameters.moduli], [name for name, _ in plan.keys]
+        self.evaluators = [evaluator_of(server)(each) for each in parameters.moduli]
+        self._names = [name for name, _ in plan.keys]
         self.rows = len(self.evaluators)
 
     def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[Any]:

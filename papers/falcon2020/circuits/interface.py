@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from privcirnet.he.bfv.evaluator import Ciphertext, Evaluator
+from papers.falcon2020.circuits.evaluator import Evaluator
+from privcirnet.he.bfv.interface import Ciphertext
 from privcirnet.he.ring.modular import Residues
 
 
@@ -12,7 +13,7 @@ class KeyPlan(Protocol):
 
     @property
     def keys(self) -> tuple[tuple[int, int], ...]:
-        """Names of switch keys (:mod:`rlwe.key_names`), and data primes of what they switch."""
+        """Names of switch keys (:mod:`rlwe.parameters`), and data primes of what they switch."""
         ...
 
     @property
@@ -40,7 +41,7 @@ class LeveledClient(Protocol):
         """Return the slots of an answer, shape (n,).
 
         Args:
-            message: what :meth:`bfv.evaluator.Evaluator.answer` returned.
+            message: what :meth:`.evaluator.Evaluator.answer` returned.
 
         Raises:
             RuleError: the bytes are not such a ciphertext.

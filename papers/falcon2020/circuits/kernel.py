@@ -22,25 +22,23 @@ from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 from papers.falcon2020.circuits.square import BfvSquare
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.client import BfvClient
+from privcirnet.he.bfv.kernel_engine import ClientKeys, public_key
 from privcirnet.he.bfv.kernels import plaintexts, reply
-from privcirnet.he.bfv.keys import ClientKeys, public_key
 from privcirnet.he.bfv.noise import flood_bits
-from privcirnet.he.bfv.rounding import ReplyFormat
+from privcirnet.he.bfv.parameters import ReplyFormat
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe import switch_keys
-from privcirnet.he.rlwe.chain import ModulusChain
-from privcirnet.he.rlwe.ciphertext import Ciphertext
-from privcirnet.he.rlwe.kernels.modulus import RnsRing, ring
-from privcirnet.he.rlwe.key_names import RELINEARIZATION
-from privcirnet.he.rlwe.seeded import read
-from privcirnet.he.rlwe.switch_keys import KeySwitchingKeys
+from privcirnet.he.rlwe.chain import Ciphertext, ModulusChain
+from privcirnet.he.rlwe.kernels.rns import RnsRing, ring
+from privcirnet.he.rlwe.parameters import RELINEARIZATION
+from privcirnet.he.rlwe.switch_keys import KeySwitchingKeys, read
 from privcirnet.he.rlwe.wire_bytes import check_keys_length
 from privcirnet.he.system.threads import each
 
 
 class KernelEvaluator:
-    """The server's side for one plain modulus; see :class:`bfv.evaluator.Evaluator`.
+    """The server's side for one plain modulus; see :class:`.evaluator.Evaluator`.
 
     Args:
         parameters: n, q, and all t.
@@ -74,7 +72,7 @@ class KernelEvaluator:
         return self._ring.values(made[None])[0]
 
     def encode_factors(self, slots: Sequence[Residues], primes: int, *, extended: bool) -> Residues:
-        """Split for products, (products, l or l + k, n)."""
+        """Return factors split for products, (products, l or l + k, n)."""
         basis, n = self._basis(primes, extended), self._ring.degree
         t = self.parameters.plain_modulus
         constants = plaintexts.plain(t, basis.primes, n) if extended else self._plain[primes - 1]
@@ -115,6 +113,11 @@ class KernelEvaluator:
         return Ciphertext(self._chain, found, ciphertext.primes)
 
     def reduce(self, ciphertext: Ciphertext, primes: int) -> Ciphertext:
+        """Return a ciphertext under fewer data primes.
+
+        Args:
+            primes: data primes that are left.
+        """
         return ciphertext.reduced(primes)
 
     def answer(self, ciphertext: Ciphertext, addend: Residues, keys: ClientKeys) -> bytes:

@@ -8,9 +8,7 @@ the number of data primes. Engines under one modulus leave the switches out; the
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from papers.falcon2020.circuits.noise import Noise
-from papers.falcon2020.circuits.plain_moduli import LeveledParameters
-from privcirnet.he.bfv.network_circuit import (
+from papers.falcon2020.circuits.network_circuit import (
     AddStep,
     CircuitStep,
     Combine,
@@ -20,6 +18,8 @@ from privcirnet.he.bfv.network_circuit import (
     SquareStep,
     sources_of,
 )
+from papers.falcon2020.circuits.noise import Noise
+from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 
 _MARGIN = 2.0
 """log2 of the variance that a switched value's noise has at least over the rounding: the switch costs a third of a bit

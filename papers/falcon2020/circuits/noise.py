@@ -18,8 +18,7 @@ SEAL and in the kernels' ciphertexts.
 import math
 from collections.abc import Sequence
 
-from papers.falcon2020.circuits.plain_moduli import LeveledParameters
-from privcirnet.he.bfv.network_circuit import (
+from papers.falcon2020.circuits.network_circuit import (
     AddPlain,
     AddStep,
     CircuitStep,
@@ -30,6 +29,7 @@ from privcirnet.he.bfv.network_circuit import (
     SquareStep,
     sources_of,
 )
+from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 
 _ERROR, _DEVIATIONS = math.sqrt(10.5), 10
 

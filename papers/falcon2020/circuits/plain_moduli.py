@@ -17,8 +17,7 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.parameters import Parameters, ordered_primes
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.rlwe.parameters import RlweParameters
-from privcirnet.he.rlwe.security import check_modulus
+from privcirnet.he.rlwe.parameters import RlweParameters, check_modulus
 
 
 @dataclass(frozen=True)

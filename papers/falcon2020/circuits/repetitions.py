@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from papers.falcon2020.circuits.modulus_switching import reading
-from privcirnet.he.bfv.network_circuit import AddPlain, CircuitStep, Combine, NetworkCircuit, sources_of
+from papers.falcon2020.circuits.network_circuit import AddPlain, CircuitStep, Combine, NetworkCircuit, sources_of
 
 
 def without_repetitions(circuit: NetworkCircuit) -> tuple[NetworkCircuit, tuple[int, ...]]:

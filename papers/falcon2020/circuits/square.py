@@ -27,8 +27,8 @@ from privcirnet.he.ring.kernels.arithmetic import with_quotient
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import gadget
-from privcirnet.he.rlwe.kernels import rows as kernel_rows
-from privcirnet.he.rlwe.kernels.modulus import RnsRing, ring
+from privcirnet.he.rlwe.kernels import rns as kernel_rows
+from privcirnet.he.rlwe.kernels.rns import RnsRing, ring
 from privcirnet.he.system.threads import each
 
 _AUXILIARY_BITS = 60

@@ -28,12 +28,12 @@ from itertools import product
 import numpy as np
 
 from papers.falcon2020.circuits.builder import Builder
+from papers.falcon2020.circuits.network_circuit import Plaintext
 from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
 from papers.falcon2020.planning.plan import Plan, plan_of
 from papers.falcon2020.planning.spread import messages, shared_convolution, three_layers
 from papers.falcon2020.planning.transforms import layer_spectra, transformed
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.bfv.network_circuit import Plaintext
 from privcirnet.he.ring.modular import Residues
 
 SIDE = 8

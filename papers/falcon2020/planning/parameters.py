@@ -11,14 +11,7 @@ from functools import cached_property, lru_cache
 
 from papers.falcon2020.circuits.double_hoisting import with_double_hoisting
 from papers.falcon2020.circuits.modulus_switching import at_one_modulus, with_switches
-from papers.falcon2020.circuits.noise import noise_bits
-from papers.falcon2020.circuits.plain_moduli import LeveledParameters
-from papers.falcon2020.circuits.repetitions import without_repetitions
-from papers.falcon2020.planning.exact_network import ExactNetwork
-from papers.falcon2020.planning.plan import Plan
-from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.bfv import noise
-from privcirnet.he.bfv.network_circuit import (
+from papers.falcon2020.circuits.network_circuit import (
     Combine,
     ModSwitch,
     NetworkCircuit,
@@ -26,10 +19,17 @@ from privcirnet.he.bfv.network_circuit import (
     SquareStep,
     sources_of,
 )
+from papers.falcon2020.circuits.noise import noise_bits
+from papers.falcon2020.circuits.plain_moduli import LeveledParameters
+from papers.falcon2020.circuits.repetitions import without_repetitions
+from papers.falcon2020.planning.exact_network import ExactNetwork
+from papers.falcon2020.planning.plan import Plan
+from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.bfv import noise
 from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, Parameters, coefficient_primes
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.sampling import FLOODING_BITS, IMAGE_DISTANCE_BITS, image_distance_bits
-from privcirnet.he.rlwe.security import MAX_LOG_Q
+from privcirnet.he.rlwe.parameters import MAX_LOG_Q
 from privcirnet.he.rlwe.wire_bytes import residue_bytes
 
 RING_DEGREES = (8192, 16384, 32768)

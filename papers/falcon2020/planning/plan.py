@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from papers.falcon2020.circuits.network_circuit import NetworkCircuit
 from papers.falcon2020.planning.exact_network import ExactNetwork, check_image
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.layers.integer import windows
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.program.wrong_result import ImpossibleResultError
+from privcirnet.he.program.program import ImpossibleResultError
 from privcirnet.he.ring.modular import Residues
 
 Places = tuple[tuple[int, int], ...]

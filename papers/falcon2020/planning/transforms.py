@@ -10,11 +10,10 @@ from functools import partial
 import numpy as np
 
 from papers.falcon2020.circuits.builder import Builder, cut
+from papers.falcon2020.circuits.network_circuit import Plaintext
 from papers.falcon2020.planning.exact_network import ExactLayer
-from privcirnet.he.bfv.network_circuit import Plaintext
 from privcirnet.he.ring import modular
-from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.roots import cyclic_root, dft_matrix
+from privcirnet.he.ring.modular import Residues, cyclic_root, dft_matrix
 
 
 def transformed(builder: Builder, value: int, k: int, *, inverse: bool = False) -> int:

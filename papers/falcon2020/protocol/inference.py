@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from papers.falcon2020.circuits.engines import engine_of
+from papers.falcon2020.circuits.evaluator import encode, run
 from papers.falcon2020.planning.parameters import LeveledParameters, check_parameters
 from papers.falcon2020.planning.plan import Plan, PublicPlan
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.evaluator import run
 from privcirnet.he.bfv.weight_cache import WeightCache
-from privcirnet.he.bfv.weights import encode
 from privcirnet.he.protocol.one_message.ckks import Message, check_counts
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues

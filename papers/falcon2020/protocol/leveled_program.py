@@ -11,10 +11,9 @@ from papers.falcon2020.planning.exact_network import ExactNetwork, exact_network
 from papers.falcon2020.planning.parameters import check_parameters, plan_at
 from papers.falcon2020.planning.plan import Plan, PublicPlan
 from papers.falcon2020.planning.plans import planner_of
-from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
+from privcirnet.he.bfv.parameters import SEAL_SEED_BYTES, key_bytes, message_bytes
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.known import Known, PixelRange
-from privcirnet.he.program.program import Network
+from privcirnet.he.program.program import Known, Network, PixelRange
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.wire import MessageSizes
 

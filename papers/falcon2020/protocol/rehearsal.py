@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from papers.falcon2020.circuits.engines import engine_of
+from papers.falcon2020.circuits.evaluator import encode, run
 from papers.falcon2020.protocol.leveled_program import LeveledProgram
-from privcirnet.he.bfv.evaluator import run
 from privcirnet.he.bfv.weight_cache import WeightCache
-from privcirnet.he.bfv.weights import encode
 from privcirnet.he.ring import modular
 
 _MOST_BYTES = 500_000_000

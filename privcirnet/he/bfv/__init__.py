@@ -1,1 +1,1 @@
-"""BFV: parameters (n, q, t), batching, noise, squares, replies, the client, SEAL's files."""
+"""BFV: parameters (n, q, t), batching, noise, layers' circuits, and the engines that compute on its ciphertexts."""

@@ -16,8 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from privcirnet.he.ring import modular
-from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.roots import bit_reversed, minimal_root
+from privcirnet.he.ring.modular import Residues, bit_reversed, minimal_root
 
 
 def slots_to_coefficients(slots: Residues, t: int) -> Residues:

@@ -1,7 +1,8 @@
 """The client on compiled kernels: a secret key, the keys that it gives away, requests and decryption.
 
 Secrets, errors and rounding are SEAL's, whose decryptor is an oracle. Randomness comes from the operating system: a
-seed of its own for each uniform polynomial, which is sent, and a stream of its own (:mod:`ring.stream`) for each error.
+seed of its own for each uniform polynomial, which is sent, and a stream of its own for each error
+(:func:`ring.sampling.stream`).
 """
 
 import math
@@ -9,17 +10,15 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from privcirnet.he.bfv.kernels import decrypt, encrypt, plaintexts
-from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.bfv.rounding import ReplyFormat
+from privcirnet.he.bfv.kernels import encryption, plaintexts
+from privcirnet.he.bfv.parameters import Parameters, ReplyFormat
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.ring.sampling import wipe
 from privcirnet.he.rlwe import switch_keys
 from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import secret_key, wire_bytes
-from privcirnet.he.rlwe.key_names import galois_element
-from privcirnet.he.rlwe.parameters import RlweParameters
+from privcirnet.he.rlwe.parameters import RlweParameters, galois_element
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.system.threads import each
 
@@ -43,7 +42,7 @@ class BfvClient:
         formats = [ReplyFormat.of(parameters, data) for parameters in replies]
         tables = self.chain.ring.tables
         self._replies = [
-            (decrypt.decryption_tables(tables, *pair), pair[1]) for pair in zip(self._plain, formats, strict=True)
+            (encryption.decryption_tables(tables, *pair), pair[1]) for pair in zip(self._plain, formats, strict=True)
         ]
         self._requests = self._form(len(data))
         self._secret: Residues | None = secret_key.generate(self.chain.ring)
@@ -55,14 +54,14 @@ class BfvClient:
             count: data primes.
         """
         zero = np.zeros(self.chain.parameters.ring_degree, dtype=np.uint64)
-        return encrypt.encrypt(self._key(), zero, self._form(count))
+        return encryption.encrypt(self._key(), zero, self._form(count))
 
     def switch_key(self, count: int, name: int) -> bytes:
         """Return a switch key.
 
         Args:
             count: data primes of what is switched with it.
-            name: see :mod:`rlwe.key_names`.
+            name: see :mod:`rlwe.parameters`.
         """
         return switch_keys.make_named(self.chain, count, self._key(), name)
 
@@ -74,10 +73,10 @@ class BfvClient:
             sent: coefficients of the first polynomial that are sent; None: all of them.
         """
         if len(slots) == 1:
-            return encrypt.encrypt(self._key(), slots[0], self._requests, sent)
+            return encryption.encrypt(self._key(), slots[0], self._requests, sent)
         terms = zip(slots, self._parts, self._moduli, strict=True)
         parts = [modular.multiply(values, factor, t) for values, factor, t in terms]
-        message, modulus = encrypt.encrypt(self._key(), parts[0], self._requests), self.chain.parameters.modulus
+        message, modulus = encryption.encrypt(self._key(), parts[0], self._requests), self.chain.parameters.modulus
         primes, widths = (whole := modulus(len(self.chain.parameters.data_primes))).primes, whole.widths
         words = wire_bytes.unpack(message[:-SEED_BYTES], primes, widths)
         for part, plain in zip(parts[1:], self._plain[1:], strict=True):
@@ -95,15 +94,17 @@ class BfvClient:
             RuleError: the bytes are not such a reply.
         """
         form, replies = self._replies[number]
-        return decrypt.decrypt(self._key(), message, form, replies, sent)
+        return encryption.decrypt(self._key(), message, form, replies, sent)
 
     def close(self) -> None:
         """Forget the secret key; its memory is zeroed."""
         wipe([self._secret])
         self._secret = None
 
-    def _form(self, count: int) -> encrypt.EncryptionTables:
-        return encrypt.encryption_tables(self.chain.ring.tables, self._plain[0], self.chain.parameters.modulus(count))
+    def _form(self, count: int) -> encryption.EncryptionTables:
+        return encryption.encryption_tables(
+            self.chain.ring.tables, self._plain[0], self.chain.parameters.modulus(count)
+        )
 
     def _key(self) -> Residues:
         if self._secret is None:

@@ -6,23 +6,23 @@ switches give SEAL's words bit for bit. Rotations give SEAL's values with other 
 
 Order of work for a circuit: the digits of each rotated input (hoisting); all its rotations; products and sums of a
 block of outputs at a time, straight from the weights; giant steps added under all primes and divided once (double
-hoisting). See docs/mathematics.md, "Engine order of work".
+hoisting). A circuit is cut into pieces first, which only bounds how much is in memory at a time: segments share no
+rotated input (tiles, channel groups), and blocks are runs of outputs whose inner sums are computed together. See
+docs/mathematics.md, "Engine order of work".
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
 from privcirnet.he.bfv.kernels import plaintexts, reply
-from privcirnet.he.bfv.keys import ClientKeys, public_key
+from privcirnet.he.bfv.kernels.reply import PublicKey
 from privcirnet.he.bfv.layer_circuit import LayerCircuit, Pair, PlaintextSource, fingerprint, multiplied
 from privcirnet.he.bfv.noise import flood_bits
-from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.bfv.rounding import ReplyFormat
-from privcirnet.he.bfv.schedule import Limits, OutputBlock, Segment, schedule, shared_out
-from privcirnet.he.bfv.sizes import key_bytes
+from privcirnet.he.bfv.parameters import Parameters, ReplyFormat, key_bytes
 from privcirnet.he.bfv.weight_cache import CachedWeights, WeightCache
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.kernels.inner_products import Terms
@@ -31,12 +31,144 @@ from privcirnet.he.rlwe import switch_keys
 from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.kernels.gadget import Hoisted
-from privcirnet.he.rlwe.kernels.modulus import add_scaled
-from privcirnet.he.rlwe.key_names import galois_element
-from privcirnet.he.rlwe.seeded import read
-from privcirnet.he.rlwe.switch_keys import KeySwitchingKeys
-from privcirnet.he.rlwe.wire_bytes import check_keys_length
+from privcirnet.he.rlwe.kernels.rns import RnsRing, add_scaled
+from privcirnet.he.rlwe.parameters import galois_element
+from privcirnet.he.rlwe.switch_keys import KeySwitchingKeys, read, read_one
+from privcirnet.he.rlwe.wire_bytes import Message, WireFormat, check_keys_length
 from privcirnet.he.system.threads import count, each, ranges
+
+
+@dataclass(frozen=True)
+class ClientKeys:
+    """A client's keys on the server.
+
+    Attributes:
+        switches: switching keys by name; SEAL's objects hold several.
+    """
+
+    switches: KeySwitchingKeys
+    public: PublicKey
+
+
+def public_key(message: Message, modulus: WireFormat, extended: RnsRing) -> PublicKey:
+    """Return a client's public key, checked: a seeded encryption of zero.
+
+    Args:
+        modulus: modulus of the data primes.
+        extended: ring of the data primes and a special one.
+
+    Raises:
+        RuleError: the bytes are not such a ciphertext.
+    """
+    return PublicKey.build(extended, extended.values(read_one(message, modulus)))
+
+
+@dataclass(frozen=True)
+class OutputBlock:
+    """Consecutive outputs and the products of their inner sums.
+
+    Attributes:
+        terms: products of the sums, as (rotated input counted from the segment's first, weight).
+    """
+
+    outputs: slice
+    sums: slice
+    terms: Terms
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive blocks that need no rotated input of others.
+
+    Attributes:
+        rotated: entries of the circuit's ``rotated`` that the blocks need.
+        blocks: in the order of the outputs.
+    """
+
+    rotated: slice
+    blocks: tuple[OutputBlock, ...]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Most numbers of items in memory at a time, if the circuit can be cut."""
+
+    rotated: int
+    sums: int
+    products: int
+
+
+def schedule(circuit: LayerCircuit, present: Sequence[bool], limits: Limits) -> tuple[Segment, ...]:
+    """Cut a circuit into segments and blocks, each as large as the limits allow.
+
+    A block has at least one output and a segment at least one block, whatever the limits are.
+
+    Args:
+        circuit: circuit whose outputs use inner sums, and inner sums rotated inputs, in ascending order.
+        present: whether each weight is not zero; products with zero are left out.
+        limits: limits on what is in memory at a time.
+
+    Returns:
+        segments in the order of the outputs.
+    """
+    nonzero = np.array(present, dtype=bool)
+    flat = np.array([pair for pairs in circuit.sums for pair in pairs], dtype=np.int64).reshape(-1, 2)
+    ends = np.array([0, *accumulate(map(len, circuit.sums))])
+    needed = nonzero[flat[:, 1]]
+    flat, ends = flat[needed], np.concatenate([[0], np.cumsum(needed)])[ends]
+    segments: list[Segment] = []
+    for rotated, outputs in _segments(circuit, limits.rotated):
+        blocks = [_block(circuit, part, flat, ends, rotated.start) for part in _blocks(circuit, outputs, limits)]
+        segments.append(Segment(rotated, tuple(blocks)))
+    return tuple(segments)
+
+
+def _segments(circuit: LayerCircuit, most_rotated: int) -> Iterator[tuple[slice, slice]]:
+    """Yield (rotated, outputs) of each segment: the cut is where nothing that was rotated is needed again."""
+    rotated = output = needed = first_rotated = first_output = 0
+    for output, terms in enumerate(circuit.outputs):
+        used = [index for number, _ in terms for index, _ in circuit.sums[number]]
+        last = max(number for number, _ in terms)
+        rotated = max(rotated, max(used) + 1)
+        needed = max([needed, *circuit.last_uses[first_rotated:rotated]])
+        complete = needed <= last
+        following = circuit.outputs[output + 1 : output + 2]
+        if complete and (not following or rotated - first_rotated >= most_rotated):
+            yield slice(first_rotated, rotated), slice(first_output, output + 1)
+            first_rotated, first_output = rotated, output + 1
+
+
+def _blocks(circuit: LayerCircuit, outputs: slice, limits: Limits) -> Iterator[slice]:
+    first, sums, products = outputs.start, 0, 0
+    for output in range(outputs.start, outputs.stop):
+        sizes = [len(circuit.sums[number]) for number, _ in circuit.outputs[output]]
+        if first < output and (sums + len(sizes) > limits.sums or products + sum(sizes) > limits.products):
+            yield slice(first, output)
+            first, sums, products = output, 0, 0
+        sums, products = sums + len(sizes), products + sum(sizes)
+    yield slice(first, outputs.stop)
+
+
+def _block(circuit: LayerCircuit, outputs: slice, flat: Integers, ends: Integers, first_rotated: int) -> OutputBlock:
+    numbers = [number for terms in circuit.outputs[outputs] for number, _ in terms]
+    sums = slice(numbers[0], numbers[-1] + 1)
+    if numbers != list(range(sums.start, sums.stop)):
+        raise ValueError("sums of a block of outputs must follow each other")
+    pairs = flat[ends[sums.start] : ends[sums.stop]] - np.array([first_rotated, 0])
+    return OutputBlock(outputs, sums, Terms(pairs, ends[sums.start : sums.stop + 1] - ends[sums.start]))
+
+
+def shared_out(terms: Sequence[Pair], limit: int) -> list[Sequence[Pair]]:
+    """Return an output's terms in runs of like size, each with a rotation if there are several.
+
+    Args:
+        terms: (inner sum, column step) of each.
+        limit: most runs.
+    """
+    runs = max(1, min(limit, sum(bool(step) for _, step in terms)))
+    ordered = sorted(terms, key=lambda term: not term[1])
+    return [ordered[first::runs] for first in range(runs)]
+
 
 LIMITS = Limits(rotated=64, sums=128, products=1024)
 """Limits on a layer's work in pieces: 25 MB of rotated inputs, 50 MB of sums and 200 MB of weights at n = 8192."""

@@ -13,12 +13,10 @@ engine runs them. To turn a description into a plan that backends run is einops'
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Protocol
 
-from privcirnet.he.bfv.network_circuit import AddStep, CircuitStep, Combine, NetworkCircuit, Rotate
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.rlwe.key_names import galois_element
 
 Pair = tuple[int, int]
 _WORD = 8
@@ -64,43 +62,6 @@ class LayerCircuit:
         393216
         """
         return _WORD * self.weights * ring_degree * (len(coefficient_bits) - 1)
-
-
-def as_steps(circuit: LayerCircuit, present: Sequence[bool], ring_degree: int) -> NetworkCircuit:
-    """Return a layer's circuit as steps, each rotated input first where it is needed; plaintexts are its weights.
-
-    Args:
-        present: whether each weight is not zero; products with zero are left out, and sums of none. An output of none
-            is a further input: an encryption of zero.
-    """
-    zero = 1 + max(source for source, _ in circuit.rotated)
-    steps, rotated = list[CircuitStep](), dict[Rotate, int]()
-
-    def then(step: CircuitStep) -> int:
-        steps.append(step)
-        return zero + len(steps)
-
-    def rotate(source: int, columns: int) -> int:
-        if not columns % (ring_degree // 2):
-            return source
-        step = Rotate(source, galois_element(columns, ring_degree))
-        if step not in rotated:
-            rotated[step] = then(step)
-        return rotated[step]
-
-    def inner(number: int) -> int:
-        terms = [(rotate(*circuit.rotated[index]), weight) for index, weight in circuit.sums[number]]
-        return then(Combine(tuple(term for term in terms if present[term[1]])))
-
-    def output(terms: tuple[Pair, ...], folds: tuple[int, ...]) -> int:
-        some = [term for term in terms if any(present[weight] for _, weight in circuit.sums[term[0]])]
-        if not some:
-            return zero
-        total = reduce(lambda *both: then(AddStep(*both)), [rotate(inner(number), step) for number, step in some])
-        return reduce(lambda total, step: then(AddStep(total, rotate(total, step))), folds, total)
-
-    outputs = tuple(output(*parts) for parts in zip(circuit.outputs, circuit.folds, strict=True))
-    return NetworkCircuit(ring_degree, zero + 1, tuple(steps), (), outputs, ("",) * len(steps))
 
 
 class PlaintextSource(Protocol):

@@ -21,7 +21,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.system.private_folder import private_folder
+from privcirnet.he.system.files import private_folder
 
 Encode = Callable[[Residues, Integers], None]
 """A function that writes the weights of these numbers to an array (count, L, n)."""

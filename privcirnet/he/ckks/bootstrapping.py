@@ -12,32 +12,113 @@ angle doubled r times. That is even in u, a function of w = 2 u^2 - 1, and inter
 square. All of these are computed twice as large, 2 cos 2 a = (2 cos a)^2 - 2, so that no factor doubles the error of a
 square. Real and imaginary parts go separate ways in between.
 
-K, the bound on I: :mod:`ckks.sparse_secret` with a sparse secret. With the uniform ternary one a coefficient of
-I is the sum of up to 1 + 2 n / 3 numbers that are uniform in [-1/2, 1/2), subgaussian with variance (1 + 2 n / 3) / 12,
+K, the bound on I: :mod:`ckks.parameters` with a sparse secret. With the uniform ternary one a coefficient of I is
+the sum of up to 1 + 2 n / 3 numbers that are uniform in [-1/2, 1/2), subgaussian with variance (1 + 2 n / 3) / 12,
 so that one of n is over K with probability 2 n exp(-K^2 / (2 variance)) at most.
 
 Error: sin x - x is x^3 / 6 of x = 2 pi S_0 m / q_0, so values are made small first, by StoC: |x| <= 1 / (2 gain), where
 the gain is that of the chain's upper levels (:mod:`ckks.parameters`), which the last doubling leaves. It takes
 no level. A ciphertext's own error grows: w is near -1 where x is near 0, and an error of 2 w there grows by 2 pi
 R^2 gain. It is the largest part of the result's error, at n = 1024 that of the interpolation is.
+
+Polynomials are evaluated in Chebyshev's basis, with few products and levels (after Paterson and Stockmeyer, 1973):
+C_(a + b) = C_a C_b - C_|a - b| for C_a = 2 T_a, without a factor that would double the product's error. A polynomial of
+degree under 2 g is q T_g + r with q and r of degree under g, by division in this basis; below a baby length it is a sum
+of constants times T_1, T_2, ... Degree d = 2^k - 1 costs about 2 sqrt(d) + k products of ciphertexts and k + 1 levels.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.polynomial import chebyshev
 
 from privcirnet.errors import RuleError
-from privcirnet.he.ckks import chebyshev, fourier, sparse_secret
 from privcirnet.he.ckks.embedding import Reals
 from privcirnet.he.ckks.evaluator import CkksEvaluator, mapped
-from privcirnet.he.ckks.linear_map import LinearMap
-from privcirnet.he.ckks.parameters import CkksParameters
+from privcirnet.he.ckks.linear_map import LinearMap, from_cins, to_cins
+from privcirnet.he.ckks.parameters import CkksParameters, overflow_bound
 
 V = TypeVar("V")
+
+
+def interpolated(function: Callable[[Any], Any], degree: int) -> Reals:
+    """Return the Chebyshev coefficients of the interpolation of a function at Chebyshev's points of [-1, 1].
+
+    Returns:
+        shape (degree + 1,).
+    """
+    return np.asarray(chebyshev.chebinterpolate(function, degree), dtype=np.float64)
+
+
+def divided(coefficients: Reals, giant: int) -> tuple[Reals, Reals]:
+    """Return (q, r) with a polynomial equal to q T_g + r: shapes (degree - g + 1,) and (g,).
+
+    Args:
+        coefficients: coefficients of the polynomial, of degree g to 2 g - 1.
+        giant: g.
+    """
+    above, rest = coefficients[giant:], coefficients[:giant].copy()
+    rest[giant - above.size + 1 :] -= above[:0:-1]  # 2 T_g T_i = T_(g + i) + T_(g - i)
+    return np.concatenate([above[:1], 2 * above[1:]]), rest
+
+
+def levels_of(degree: int) -> int:
+    """Return the levels that a polynomial takes.
+
+    Args:
+        degree: at least 1.
+    """
+    return degree.bit_length() + 1
+
+
+class Polynomial:
+    """An evaluator of polynomials of one value, which share its Chebyshev polynomials.
+
+    Args:
+        value: 2 x, for x in [-1, 1].
+        degree: largest degree of the polynomials.
+    """
+
+    def __init__(self, machine: CkksEvaluator[V], value: V, degree: int) -> None:
+        self._machine, self._known = machine, {1: value}
+        self._baby = 1 << -(-degree.bit_length() // 2)
+
+    def __call__(self, coefficients: Reals) -> Any:
+        """Return the value of a polynomial.
+
+        Args:
+            coefficients: in Chebyshev's basis, shape (degree + 1,), degree at least 1.
+        """
+        if len(coefficients) <= self._baby:
+            return self._sum(coefficients)
+        giant = 1 << (len(coefficients) - 1).bit_length() - 1
+        quotient, rest = divided(coefficients, giant)
+        if quotient.size == 1:
+            product = self._machine.combine([self._power(giant)], [quotient[0] / 2])
+        else:
+            product = self._machine.multiply(self(quotient / 2), self._power(giant))
+        return self._machine.add(product, self(rest)) if giant > 1 else self._machine.add_plain(product, rest[0])
+
+    def _sum(self, coefficients: Reals) -> Any:
+        powers = [self._power(i) for i in range(1, len(coefficients))]
+        return self._machine.add_plain(self._machine.combine(powers, (coefficients[1:] / 2).tolist()), coefficients[0])
+
+    def _power(self, index: int) -> Any:
+        """Return C_index; one that is not a power of two comes from the largest power below."""
+        if index not in self._known:
+            high = 1 << (index - 1).bit_length() - 1
+            machine, product = self._machine, self._machine.multiply(self._power(high), self._power(index - high))
+            difference = 2 * high - index
+            polynomial = (
+                machine.subtract(product, self._power(difference)) if difference else machine.add_plain(product, -2.0)
+            )
+            self._known[index] = machine.bounded(polynomial, 2.0 + 2.0**-9)
+        return self._known[index]
+
 
 _INTERPOLATION_BITS, _MARGIN = 38, 2.0**-8
 """Bits of the interpolation's error, 2^-38 with angles doubled; the most that x may be away from an integer."""
@@ -96,7 +177,7 @@ class Bootstrapping:
         """K."""
         n, weight = self.parameters.ring_degree, self.parameters.ephemeral_weight
         if weight:
-            return sparse_secret.overflow_bound(n, weight, self.failure_bits)
+            return overflow_bound(n, weight, self.failure_bits)
         variance = (1 + 2 * n / 3) / 12
         return math.ceil(math.sqrt(2 * variance * math.log(2 * n * 2.0**self.failure_bits)))
 
@@ -127,7 +208,7 @@ class Bootstrapping:
     @property
     def levels(self) -> int:
         """Levels between those of the raised ciphertext and of the result."""
-        return self.to_slots + 1 + chebyshev.levels_of(self.degree) + self.doublings
+        return self.to_slots + 1 + levels_of(self.degree) + self.doublings
 
     @property
     def gain(self) -> float:
@@ -143,13 +224,13 @@ class Bootstrapping:
     def cosine(self) -> Reals:
         """Chebyshev coefficients of 2 cos(2 pi R u / 2^r) as a function of w = 2 u^2 - 1."""
         angle = 2 * np.pi * self.radius / 2**self.doublings
-        return chebyshev.interpolated(lambda w: 2 * np.cos(angle * np.sqrt((1 + w) / 2)), self.degree)
+        return interpolated(lambda w: 2 * np.cos(angle * np.sqrt((1 + w) / 2)), self.degree)
 
     @cached_property
     def forward(self) -> list[LinearMap]:
         """StoC."""
         slots = self.parameters.slots
-        maps = weighed(fourier.to_cins(slots, slots, self.to_coefficients, self.shrink))
+        maps = weighed(to_cins(slots, slots, self.to_coefficients, self.shrink))
         return [*maps[:-1], replace(maps[-1], coefficients=self.shrink * ROOM)]
 
     @cached_property
@@ -157,7 +238,7 @@ class Bootstrapping:
         """CtoS: 2 x / R, and half of that for the sums that make real and imaginary parts."""
         slots, parameters = self.parameters.slots, self.parameters
         scale = parameters.scales[-1] / parameters.data_primes[0] / self.radius
-        return weighed(fourier.from_cins(slots, slots, self.to_slots, scale))
+        return weighed(from_cins(slots, slots, self.to_slots, scale))
 
     def __call__(self, machine: CkksEvaluator[V], value: V) -> V:
         """Return a value with new levels.
@@ -228,7 +309,7 @@ class Bootstrapping:
         """Return 2 gain sin(2 pi x) of 2 x / R, which are a part of the slots."""
         source = machine.add_plain(machine.bounded(value, 2.0), -0.5 / self.radius)
         value = machine.bounded(machine.add_plain(machine.multiply(source, source), -2.0), 2.0)
-        cosine = chebyshev.Polynomial(machine, value, self.degree)(self.cosine)
+        cosine = Polynomial(machine, value, self.degree)(self.cosine)
         for doubling in reversed(range(self.doublings)):
             cosine, gain = machine.bounded(cosine, 2.0 * ROOM), 1.0 if doubling else self.gain
             cosine = machine.add_plain(machine.multiply(cosine, cosine, gain), -2.0 * gain)

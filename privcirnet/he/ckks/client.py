@@ -13,11 +13,10 @@ from privcirnet.he.ckks.embedding import Slots, to_slots
 from privcirnet.he.ckks.parameters import CkksParameters
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Integers, Residues, centered
-from privcirnet.he.ring.stream import stream
-from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.ring.sampling import stream, wipe
 from privcirnet.he.rlwe import switch_keys
-from privcirnet.he.rlwe.kernels import rows, secret_key, uniform, wire_bytes
-from privcirnet.he.rlwe.key_names import EPHEMERAL, FROM_EPHEMERAL, LOW, is_low
+from privcirnet.he.rlwe.kernels import rns, secret_key, uniform, wire_bytes
+from privcirnet.he.rlwe.parameters import EPHEMERAL, FROM_EPHEMERAL, LOW, is_low
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 
 
@@ -48,7 +47,7 @@ class CkksClient:
         return self._encrypted(self.context.integers(slots, parameters.scales[level]), level)
 
     def public_key(self) -> bytes:
-        """Return an encryption of zero of level 0, for what hides replies (:mod:`ckks.hiding`)."""
+        """Return an encryption of zero of level 0, for what hides replies (:mod:`ckks.server`)."""
         return self.encrypt(0.0, 0)
 
     def evaluation_keys(self, names: Names) -> bytes:
@@ -85,7 +84,7 @@ class CkksClient:
         Args:
             message: see :meth:`decrypt`.
             noise_bits: log2 of a bound on the error's coefficients, as integers
-                (:meth:`ckks.estimates.ErrorEstimate.noise_bits`).
+                (:meth:`ckks.simulator.ErrorEstimate.noise_bits`).
 
         Returns:
             slots, shape (n / 2,).
@@ -141,7 +140,7 @@ class CkksClient:
         words = uniform.expanded(drawn.seed, modulus)
         for limb in range(level + 1):
             secret = key[:, limb].copy()
-            rows.encrypt_row(words[limb], secret, drawn.error, integers, self.context.ring.tables, limb)
+            rns.encrypt_row(words[limb], secret, drawn.error, integers, self.context.ring.tables, limb)
             wipe([secret])
         wipe([drawn.error])
         return wire_bytes.pack(words, modulus.widths) + drawn.seed
@@ -154,7 +153,7 @@ class CkksClient:
         parts = [wire_bytes.unpack(part, modulus.primes, modulus.widths) for part in (message[:half], message[half:])]
         coefficients = np.empty((1, modulus.ring_degree), dtype=np.uint64)
         key = self._key()[:, 0].copy()
-        rows.decrypt_row(coefficients, np.concatenate(parts), key, context.ring.tables, 0)
+        rns.decrypt_row(coefficients, np.concatenate(parts), key, context.ring.tables, 0)
         wipe([key])
         return centered(coefficients[0], modulus.primes[0])
 

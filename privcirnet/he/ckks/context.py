@@ -16,10 +16,17 @@ from privcirnet.he.ckks.embedding import to_coefficients
 from privcirnet.he.ckks.parameters import CkksParameters
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.chain import ModulusChain
-from privcirnet.he.rlwe.kernels import rows
-from privcirnet.he.rlwe.kernels.modulus import RnsRing
-from privcirnet.he.rlwe.key_names import EPHEMERAL, LOW, RELINEARIZATION, TO_EPHEMERAL, galois_element, is_low
-from privcirnet.he.rlwe.parameters import RlweParameters
+from privcirnet.he.rlwe.kernels import rns
+from privcirnet.he.rlwe.kernels.rns import RnsRing
+from privcirnet.he.rlwe.parameters import (
+    EPHEMERAL,
+    LOW,
+    RELINEARIZATION,
+    TO_EPHEMERAL,
+    RlweParameters,
+    galois_element,
+    is_low,
+)
 from privcirnet.he.rlwe.wire_bytes import WireFormat
 from privcirnet.he.system.threads import each
 
@@ -36,7 +43,7 @@ def stored_name(parameters: CkksParameters, name: int, level: int) -> int:
     """Return the name of the key that serves a level.
 
     Args:
-        name: see :mod:`rlwe.key_names`.
+        name: see :mod:`rlwe.parameters`.
     """
     return name if name in EPHEMERAL or parameters.at(level) is parameters else name + LOW
 
@@ -169,7 +176,7 @@ class Context:
         residues = np.empty((level + 1, integers.size), dtype=np.uint64)
 
         def row(i: int) -> None:
-            rows.transformed(residues[i : i + 1], integers, self.ring.tables, i)
+            rns.transformed(residues[i : i + 1], integers, self.ring.tables, i)
 
         each(row, range(level + 1))
         return residues

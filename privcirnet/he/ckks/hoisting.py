@@ -1,9 +1,13 @@
 """Linear maps of ciphertexts with double hoisting: :mod:`ckks.linear_map` plans them.
 
 Memory: extended sums for every giant step, (L' + k) rows of 2 n words each, and rows of the baby steps, one prime at a
-time. Plaintexts whose slots repeat are kept transformed, n / 16 words for each row (:mod:`ckks.diagonals`):
-those of all factors of the transform but the widest. Others are kept as signed coefficients, 8 n bytes for each
-diagonal, and transformed row by row when they are needed.
+time. Plaintexts whose slots repeat are kept transformed, n / 16 words for each row: those of all factors of the
+transform but the widest. Others are kept as signed coefficients, 8 n bytes for each diagonal, and transformed row by
+row when they are needed.
+
+A plaintext whose slots have a period of n / 32 or less is a polynomial of X^16. Its transform has the same word in all
+16 places of a group (:mod:`ring.kernels.ntt`), which in the kernel's order are 64 words apart: a tile of 1024 words
+is 64 words, 16 times. So such a *short* plaintext is kept as n / 16 words, a sixteenth of the memory that others take.
 """
 
 from dataclasses import dataclass
@@ -12,18 +16,99 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from privcirnet.he.ckks import diagonals
 from privcirnet.he.ckks.context import Context
 from privcirnet.he.ckks.linear_map import LinearMap
-from privcirnet.he.ckks.received import Keys, check_keys
-from privcirnet.he.ckks.server import CkksServer, check_level
-from privcirnet.he.ring.kernels import operands
-from privcirnet.he.ring.kernels.inner_products import Terms
-from privcirnet.he.ring.kernels.ntt import GROUP
+from privcirnet.he.ckks.server import CkksServer, Keys, check_keys, check_level
+from privcirnet.he.ring.kernels import inner_products
+from privcirnet.he.ring.kernels.arithmetic import Word, sub_if_ge
+from privcirnet.he.ring.kernels.inner_products import AT_ONCE, Moduli, Terms, add_products, rows_of
+from privcirnet.he.ring.kernels.ntt import GROUP, TILE, WIDTH, Tables
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.rlwe.ciphertext import Ciphertext
-from privcirnet.he.rlwe.kernels.rows import multiply_constant
+from privcirnet.he.rlwe.chain import Ciphertext
+from privcirnet.he.rlwe.kernels import rns
+from privcirnet.he.rlwe.kernels.rns import multiply_constant
+from privcirnet.he.system.jit import jit
 from privcirnet.he.system.threads import each
+
+_HALF = np.uint64(32)
+
+
+@jit
+def rotated_input(target: Residues, switched: Residues, first: Residues, order: Integers, half: Word, p: Word) -> None:
+    """Compute a row of a rotated extended ciphertext, split for products.
+
+    Args:
+        target: written, shape (2, n).
+        switched: the row of what its second polynomial was switched to, shape (2, n).
+        first: row of its first polynomial, times P, shape (n,).
+        order: permutation of the automorphism, shape (n,).
+        half: bits of the lower half of a split word.
+        p: prime.
+    """
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    for i in range(order.size):
+        x, y = sub_if_ge(switched[0, order[i]] + first[order[i]], p), switched[1, order[i]]
+        target[0, i] = (x >> half) << _HALF | (x & mask)
+        target[1, i] = (y >> half) << _HALF | (y & mask)
+
+
+@jit
+def weights_into(target: Residues, integers: Integers, tables: Tables, half: Word, limb: int) -> None:
+    """Compute a row of plaintexts, split for products.
+
+    Args:
+        target: written, shape (plaintexts, n), or (plaintexts, n / 16) for short ones.
+        integers: coefficients, shape (plaintexts, n).
+        tables: NTT tables of the primes.
+        half: bits of the lower half of a split word.
+        limb: index of the prime.
+    """
+    row, size = np.empty((1, integers.shape[1]), dtype=np.uint64), integers.shape[1]
+    for number in range(integers.shape[0]):
+        rns.transformed(row, integers[number], tables, limb)
+        inner_products.split_words(row[0], half)
+        if target.shape[1] == size:
+            target[number] = row[0]
+        else:
+            for tile in range(size // TILE):
+                target[number, WIDTH * tile : WIDTH * (tile + 1)] = row[0, TILE * tile : TILE * tile + WIDTH]
+
+
+@jit
+def multiply_accumulate(
+    sums: Residues, inputs: Residues, weights: Residues, terms: Terms, moduli: Moduli, place: tuple[int, int]
+) -> None:
+    """Compute a row of every sum of inputs times weights over its pairs (input, weight).
+
+    Args:
+        sums: [:, :, row] is written, shape (sums, 2, R, n).
+        inputs: split, shape (inputs, 2, n).
+        weights: split, shape (weights, n), or (weights, n / 16) for short ones.
+        moduli: constants of all primes.
+        place: (row, index of the prime that it is under).
+    """
+    row, limb = place
+    n, step = inputs.shape[2], min(moduli.terms[limb], AT_ONCE)
+    size = TILE if weights.shape[1] == n else WIDTH
+    none, factors = np.zeros(size, dtype=np.uint64), weights.reshape(weights.shape[0], 1, weights.shape[1])
+    for tile in range(n // TILE):
+        start = tile * size
+        for number in range(terms.first.size - 1):
+            last = terms.first[number + 1]
+            for i in range(2):
+                sums[number, i, row, tile * TILE : (tile + 1) * TILE] = 0
+            for first in range(terms.first[number], last, step):
+                pairs = terms.pairs[first : min(first + step, last)]
+                w = rows_of(factors, pairs, 1, 0, start, none)
+                for i in range(2):
+                    for word in range(tile * TILE, (tile + 1) * TILE, size):
+                        x = rows_of(inputs, pairs, 0, i, word, none)
+                        add_products(sums[number, i, row, word : word + size], x, w, len(pairs), moduli, limb)
+
+
+def shortest(n: int) -> int:
+    """Return the period in slots up to which plaintexts are short."""
+    return n // (2 * GROUP)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +132,7 @@ class EncodedMap:
         if len(self.short):
             return self.short[row]
         weights = np.empty(self.integers.shape, dtype=np.uint64)
-        diagonals.weights(weights, self.integers, context.ring.tables, context.ring.moduli.half[limb], limb)
+        weights_into(weights, self.integers, context.ring.tables, context.ring.moduli.half[limb], limb)
         return weights
 
 
@@ -72,12 +157,12 @@ def _made(context: Context, source: LinearMap, level: int) -> EncodedMap:
     integers = np.stack([context.integers(source.factor(g, b), scale, source.period) for g, b in numbered])
     pairs = np.array([(babies.index(b), number) for number, (_, b) in enumerate(numbered)])
     first = np.cumsum([0, *(len(steps) for steps in source.groups.values())])
-    rows = level + 1 + context.chain.special if source.period <= diagonals.shortest(n) else 0
+    rows = level + 1 + context.chain.special if source.period <= shortest(n) else 0
     short = np.empty((rows, len(integers), n // GROUP), dtype=np.uint64)
 
     def row(number: int) -> None:
         limb = context.chain.limb(number, rows)
-        diagonals.weights(short[number], integers, context.ring.tables, context.ring.moduli.half[limb], limb)
+        weights_into(short[number], integers, context.ring.tables, context.ring.moduli.half[limb], limb)
 
     each(row, range(rows))
     return EncodedMap(babies, list(source.groups), integers[:0] if rows else integers, short, Terms(pairs, first))
@@ -125,13 +210,13 @@ def _sums(context: Context, values: Residues, encoded: EncodedMap, keys: Keys) -
             if step:
                 key, order = turns[step]
                 chain.switch_row(switched, digits, key, number)
-                diagonals.rotated_input(inputs[place], switched[0, :, 0], extended[0], order, half, prime)
+                rotated_input(inputs[place], switched[0, :, 0], extended[0], order, half, prime)
             else:
                 for i in range(2):
                     inputs[place, i] = extended[i]
-                    operands.split_words(inputs[place, i], half)
+                    inner_products.split_words(inputs[place, i], half)
         weights = encoded.weights(context, number, limb)
-        diagonals.multiply_accumulate(sums, inputs, weights, encoded.terms, moduli, (number, limb))
+        multiply_accumulate(sums, inputs, weights, encoded.terms, moduli, (number, limb))
 
     each(row, range(rows))
     return sums

@@ -5,9 +5,10 @@ counts"). With input block i in lane i mod G of ciphertext i // G, output lane l
 
     y[l] = sum over g of rot_(g B) ( sum over j of D'_(g,j) * rot_j(x) ) [l]
 
-where rot_k turns the lanes left by k and D'_(g,j) is the k-th diagonal of the weight, rotated right by g B. The cut is
-that of :mod:`layers.linear_transform`, whose D diagonals are 0, ..., D - 1; copies and sums on shares are this
-module's, and a planner prices every baby length because both change what a giant step costs.
+where rot_k turns the lanes left by k and D'_(g,j) is the k-th diagonal of the weight, rotated right by g B. Rotations
+by j share the digits of x (hoisting). The cut into baby and giant steps (:func:`groups`, :func:`cheapest`) is that of
+any linear transform by its diagonals, in CKKS, too. Here the D diagonals are 0, ..., D - 1. Copies and sums on shares
+are a :class:`BsgsPlan`'s, and a planner prices every baby length because both change what a giant step costs.
 
 Beyond the papers, all of it decided by public shapes alone:
 
@@ -23,6 +24,7 @@ Beyond the papers, all of it decided by public shapes alone:
 Counts are closed forms, so that a planner can look at many plans; the tests hold them against the enumerated products.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,8 +32,52 @@ import numpy as np
 import numpy.typing as npt
 
 from privcirnet.errors import RuleError
-from privcirnet.he.layers.linear_transform import powers_of_two
 from privcirnet.he.layers.spectral_layout import next_power_of_two
+
+
+def powers_of_two(limit: int) -> list[int]:
+    """Return the powers of two up to a number, ascending: every baby length of so many diagonals in a row."""
+    return [1 << i for i in range(limit.bit_length())]
+
+
+def groups(steps: Collection[int], length: int) -> dict[int, list[int]]:
+    """Return giant step g -> its baby steps b, both ascending.
+
+    Args:
+        steps: rotation d of each diagonal, also negative.
+        length: B.
+    """
+    babies: dict[int, list[int]] = {}
+    for d in sorted(steps):
+        babies.setdefault(d - d % length, []).append(d % length)
+    return babies
+
+
+def rotations(steps: Collection[int], length: int) -> tuple[set[int], set[int]]:
+    """Return the baby steps and the giant steps that rotate, those but 0: each takes a key.
+
+    Args:
+        steps: rotation d of each diagonal.
+        length: B.
+    """
+    return {d % length for d in steps} - {0}, {d - d % length for d in steps} - {0}
+
+
+def cheapest(steps: Collection[int], baby: float = 1.0, giant: float = 1.0) -> int:
+    """Return the baby length of the least work.
+
+    Args:
+        steps: rotation d of each diagonal.
+        baby: cost of a baby step.
+        giant: cost of a giant step.
+    """
+
+    def cost(length: int) -> float:
+        babies, giants = rotations(steps, length)
+        return baby * len(babies) + giant * len(giants)
+
+    return min(powers_of_two(2 * max(map(abs, steps)) + 1), key=cost)
+
 
 Booleans = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""The interface of every encrypted linear layer.
+"""The interface of every encrypted linear layer, and several images as a tall one.
 
 A layer is public data: what both parties know of how one convolution or GEMM is computed under encryption. Its
 dataclass fields are its description, stored with a program and sent to clients. Everything else follows from them.
@@ -6,17 +6,25 @@ dataclass fields are its description, stored with a program and sent to clients.
 A program's layers are :class:`layers.spectral_layer.SpectralLayer`. Exchanges, engines and costs ask for no more than
 the members of :class:`Layer`, so other encodings run beside it: papers/coefficients has those of polynomials.
 
+Stacks: images stand one below the other, with rows of zeros in between, as many as the padding and as the stride asks
+for. The same weights on this tall image give every image's result, and a few rows between them that nobody reads. So a
+lane holds the maps of several images, fewer channels share a ciphertext, and fewer rotations bring them together: of
+layers that fill an eighth of a ciphertext, eight images cost little more than one. That needs plaintexts of its own,
+and their number grows as rotations fall. Only offline work is shared like this: images themselves come one at a time.
+
 Letters: C input channels, K output channels, b block size, R kernel size, n ring degree, t plain modulus.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import Field
+from dataclasses import Field, dataclass, replace
 from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from privcirnet.he.bfv.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
 from privcirnet.he.bfv.layer_circuit import LayerCircuit
-from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.bfv.sizes import ciphertext_bytes, reply_bits
+from privcirnet.he.bfv.parameters import Parameters, ciphertext_bytes, reply_bits
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring.modular import Integers, Residues
 
@@ -98,7 +106,7 @@ class Layer(Protocol):
 
     @property
     def size_excess(self) -> str:
-        """The excess of the description itself, "" if there is none (:mod:`layers.size_limits`).
+        """The excess of the description itself, "" if there is none (:mod:`layers.spectral_pieces`).
 
         It is asked for before any member that lists tiles, pieces or polynomials.
         """
@@ -178,3 +186,72 @@ def layer_bytes(layer: Layer, coefficient_bits: tuple[int, ...], plain_bits: int
     up, down = ciphertext_bytes(n, coefficient_bits, plain_bits)
     parts = [down] * layer.ciphertexts_out if layer.kept is None else [bits.octets(n, len(k)) for k in layer.kept]
     return layer.ciphertexts_in * up, sum(parts)
+
+
+MOST_IMAGES = 8
+"""Most images that are prepared at once."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A linear layer that takes several images together.
+
+    Attributes:
+        least: images from which on a stack that is not full costs less than one image after the other.
+        layer: layer of the tall image, see :func:`stacked_shape`.
+    """
+
+    images: int
+    least: int
+    layer: Layer
+
+
+def stacked_shape(shape: LinearShape, images: int) -> LinearShape:
+    """Return the dimensions of a layer on several images, one below the other.
+
+    >>> stacked_shape(LinearShape(4, 4, 16, 16, kernel=3, padding=1), 3).output_shape
+    (16, 14, 4)
+    """
+    return replace(shape, height=(images - 1) * pitch(shape) + shape.height)
+
+
+def pitch(shape: LinearShape) -> int:
+    """Return the rows from one image to the next: a multiple of the stride, and with zeros where windows reach over."""
+    rows = shape.height + shape.padding
+    return rows + -rows % shape.stride
+
+
+def join(shape: LinearShape, images: int, x: Sequence[Residues]) -> Residues:
+    """Return images as one tall image, with zeros for those that are missing: (C, H', W).
+
+    Args:
+        x: at most as many, (C, H, W) each.
+    """
+    return _below(x, pitch(shape), np.zeros(stacked_shape(shape, images).input_shape, dtype=np.uint64))
+
+
+def split(shape: LinearShape, images: int, y: Residues) -> Residues:
+    """Return the results of the first images of a tall one: (images, K, H', W').
+
+    Args:
+        y: result of the tall image, (K, H', W').
+    """
+    step, rows = pitch(shape) // shape.stride, shape.output_shape[1]
+    return np.stack([y[:, number * step : number * step + rows] for number in range(images)])
+
+
+def repeated(shape: LinearShape, images: int, y: Integers) -> Integers:
+    """Return the same values for each image's result, as the tall image's: (K, H'', W'), zeros between images.
+
+    Args:
+        y: (K, H', W').
+    """
+    return _below(
+        [y] * images, pitch(shape) // shape.stride, np.zeros(stacked_shape(shape, images).output_shape, y.dtype)
+    )
+
+
+def _below(maps: Sequence[npt.NDArray[Any]], step: int, into: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    for number, array in enumerate(maps):
+        into[:, number * step : number * step + array.shape[1]] = array
+    return into

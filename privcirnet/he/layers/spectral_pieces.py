@@ -3,6 +3,10 @@
 Channel groups and tiles share no sum, so any of them can be computed by themselves: a map that is larger than a
 ciphertext in tiles, 65 tokens as 64 and 1, 576 depthwise channels 36 at a time. Pieces cover the grid in order, chunk
 of groups by chunk of groups, and within it chunk of tiles by chunk of tiles.
+
+Limits: a description may come from somebody else, since a server tells its clients how its layers are computed. So
+sizes are looked at before anything that lists tiles, pieces or polynomials (:func:`spectral_excess`): arithmetic on the
+description, without a list that grows with a size in it. The limits are many times what the papers' networks need.
 """
 
 from collections.abc import Sequence
@@ -154,3 +158,23 @@ def _uncovered(groups: int, tiles: int, piece: Piece | None) -> RuleError:
         got=f"{piece or 'the last piece'} in a grid of {groups} groups x {tiles} tiles",
         remedy="let the planner choose them",
     )
+
+
+MAX_TILES = 1 << 10
+"""Most tiles along a transformed axis."""
+MAX_PIECES = 1 << 12
+"""Most pieces of a layer."""
+
+
+def spectral_excess(layout: SpectralLayout, pieces: Sequence[Piece]) -> str:
+    """Return the excess of a spectral layer's tiles and pieces, "" if there is none.
+
+    Args:
+        pieces: pieces that its grid of channel groups and tiles is said to be covered by.
+    """
+    if len(pieces) > MAX_PIECES:
+        return f"{len(pieces)} pieces"
+    axes = layout.rows, layout.columns
+    if any(tiled.axis.transformed and tiled.count > MAX_TILES for tiled in axes):
+        return f"{axes[0].count} x {axes[1].count} tiles"
+    return ""

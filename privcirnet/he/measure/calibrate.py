@@ -2,7 +2,8 @@
 
 An operation's cost is measured as it occurs in a layer: small circuits that differ in one operation are timed in
 turns, on several ciphertexts at once, so that an engine with threads has work for all of them. Repeating one operation
-alone would measure it with a warm cache and on one thread.
+alone would measure it with a warm cache and on one thread. Work in clear is timed as a few whole layers; its costs are
+those of the operations that explain their times best (:func:`clear_seconds`).
 """
 
 import statistics
@@ -22,15 +23,56 @@ from privcirnet.he.bfv.noise import fitting_plain_bits, largest_plain_bits
 from privcirnet.he.bfv.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE, Parameters, choose
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.measure.online import clear_calls, clear_seconds
-from privcirnet.he.planning.cost import linear_cost
+from privcirnet.he.mpc.local.linear import ClearLinear
+from privcirnet.he.planning.cost import clear_work, linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
+from privcirnet.he.planning.profile import COUNTED, LINKS, ONLINE, OPERATIONS, Profile
 from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.ring import cyclic, sampling
-from privcirnet.he.rlwe.security import TABLE
+from privcirnet.he.rlwe.parameters import TABLE
 from privcirnet.he.system import threads
+
+LAYERS: dict[str, tuple[LinearShape, int]] = {
+    "clear, one position": (LinearShape(1, 1, 64, 64), 8),
+    "clear, early": (LinearShape(32, 32, 32, 32), 1),
+    "clear, early blocks": (LinearShape(32, 32, 32, 32), 8),
+    "clear, late": (LinearShape(8, 8, 256, 256), 1),
+    "clear, late blocks": (LinearShape(8, 8, 256, 256), 8),
+    "clear, windows": (LinearShape(16, 16, 64, 64, 3, 1, 1), 1),
+    "clear, windows of blocks": (LinearShape(16, 16, 64, 64, 3, 1, 1), 8),
+    "clear, many weights": (LinearShape(2, 2, 512, 512, 3, 1, 1), 1),
+    "clear, many blocks": (LinearShape(2, 2, 512, 512, 3, 1, 1), 8),
+    "clear, channel by channel": (LinearShape(16, 16, 192, 192, 3, 1, 1, 192), 1),
+    "clear, few channels by themselves": (LinearShape(16, 16, 32, 32, 3, 1, 1, 32), 1),
+}
+"""Layers like those of networks, with their block sizes, that differ in their main operation."""
+_LARGEST = 127
+"""Largest absolute weight, of 8 bits."""
+
+
+def clear_calls(t: int) -> dict[str, Callable[[], object]]:
+    """Return each timed layer."""
+    return {name: _call(shape, b, t) for name, (shape, b) in LAYERS.items()}
+
+
+def _call(shape: LinearShape, b: int, t: int) -> Callable[[], object]:
+    rows = np.random.default_rng(0).integers(-_LARGEST, _LARGEST + 1, shape.weight_shape(b))
+    layer, share = ClearLinear(shape, b, rows, t), sampling.uniform(shape.input_shape, t)
+    mask = sampling.uniform(shape.output_shape, t)
+    return lambda: layer.apply(share, mask)
+
+
+def clear_seconds(layer_seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of each operation of :data:`ONLINE`: those whose sums are off by the least share of a layer.
+
+    Args:
+        layer_seconds: seconds of the layers, by name.
+    """
+    rows = np.array([clear_work(*layer) for layer in LAYERS.values()]) / [[layer_seconds[name]] for name in LAYERS]
+    solution, *_ = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)
+    return dict(zip(ONLINE, solution.tolist(), strict=True))
+
 
 _INPUTS = 8
 """Ciphertexts of each circuit."""

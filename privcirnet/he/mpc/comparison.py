@@ -13,7 +13,7 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from privcirnet.he.mpc.ot.keys import ReceiverOts, SenderOts
+from privcirnet.he.mpc.ot.session import ReceiverOts, SenderOts
 from privcirnet.he.ring.modular import Residues
 
 Factors = frozenset[int]

@@ -1,6 +1,10 @@
-"""Messages and state of exact steps: planes, a word for 64 values, and numbers, as planes of their bits.
+"""Building blocks of exact steps: messages and state, and a bit of one party times a number of the other.
 
-The party that begins yields a message's parts and is sent those of the answer; the other yields an empty list first.
+Messages have planes, a word for 64 values, and numbers, as planes of their bits. The party that begins yields a
+message's parts and is sent those of the answer; the other yields an empty list first.
+
+A bit times a number, in shares mod m, is a correlated transfer. The helper knows the number ahead or learns it online;
+the chooser learns its bit online and says whether it differs from its transfer's choice.
 """
 
 import os
@@ -12,9 +16,9 @@ from typing import TypeVar
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.mpc.kernels.planes import values_into
-from privcirnet.he.mpc.ot.keys import planes
-from privcirnet.he.mpc.ot.session import Parts
+from privcirnet.he.mpc.kernels.planes import residues_into, values_into
+from privcirnet.he.mpc.ot.session import Parts, ReceiverOts, SenderOts, planes
+from privcirnet.he.ring.kernels.arithmetic import with_quotient
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 
@@ -72,3 +76,86 @@ def numbers_of(bit_planes: Residues, m: int) -> Residues:
     if values.size and int(values.max()) >= m:
         raise RuleError("shares must be under their modulus", got=int(values.max()), remedy="send the message again")
     return values
+
+
+def helper_keys(offered: SenderOts, slot: int, m: int) -> tuple[Residues, Residues]:
+    """Return the first key of a slot mod m and how far it is from the second, (values,)."""
+    first, second = (residues(key[slot], m) for key in offered.keys)
+    return first, minus(first, second, m)
+
+
+def offer_number(number: Residues, distance: Residues, m: int) -> Residues:
+    """Return the helper's message.
+
+    Args:
+        number: mod m, (values,).
+        distance: difference of its keys.
+    """
+    return (number + distance) % np.uint64(m)
+
+
+def helper_share(number: Residues, first: Residues, flip: Residues, m: int) -> Residues:
+    """Return the helper's share of bit x number.
+
+    Args:
+        number: number that it offered.
+        first: first key of the helper.
+        flip: the chooser's message, a plane.
+    """
+    return pick(flip, minus(zeros(number), first, m), (number + first) % np.uint64(m))
+
+
+def accept_number(ots: ReceiverOts, slot: int, message: Residues, m: int) -> Residues:
+    """Return the chooser's part, of choice x number; ``message``: the helper's."""
+    return chooser_part(residues(ots.keys[slot], m), ots.choices[slot], message, m)
+
+
+def chooser_part(key: Residues, choice: Residues, message: Residues, m: int) -> Residues:
+    """Return the chooser's part, of choice x number.
+
+    Args:
+        key: mod m, of the choice of the transfer.
+        choice: a plane.
+        message: message of the helper.
+    """
+    return (key + bits(choice) * message) % np.uint64(m)
+
+
+def choose_bit(bit: Residues, choice: Residues, part: Residues, m: int) -> tuple[Residues, Residues]:
+    """Return the chooser's message, a plane, and its share of bit x number.
+
+    Args:
+        bit: a plane.
+        choice: choice of the transfer, a plane.
+        part: result of :func:`accept_number`.
+    """
+    flip = bit ^ choice
+    return flip, pick(flip, part, minus(zeros(part), part, m))
+
+
+def residues(keys: Residues, m: int) -> Residues:
+    """Return keys mod m, (values,) of (values, 2): within m 2^-128 of uniform; ``m``: under 2^62."""
+    reduced = np.empty(len(keys), dtype=np.uint64)
+    word, unit = with_quotient((1 << 64) % m, m), with_quotient(1, m)
+    residues_into(reduced, np.ascontiguousarray(keys), np.uint64(m), word, unit)
+    return reduced
+
+
+def minus(a: Residues, b: Residues, m: int) -> Residues:
+    """Return a - b mod m, of values under m."""
+    return (a + (np.uint64(m) - b)) % np.uint64(m)
+
+
+def zeros(like: Residues) -> Residues:
+    """Return as many zeros."""
+    return np.zeros_like(like)
+
+
+def bits(plane: Residues) -> Residues:
+    """Return a plane as zeros and ones, (values,) of (values / 64,)."""
+    return np.unpackbits(plane.view(np.uint8), bitorder="little").astype(np.uint64)
+
+
+def pick(plane: Residues, if_zero: Residues, if_one: Residues) -> Residues:
+    """Return ``if_one`` where the plane has a bit and ``if_zero`` elsewhere, without a branch."""
+    return if_zero ^ ((if_zero ^ if_one) & (np.uint64(0) - bits(plane)))

@@ -1,23 +1,33 @@
-"""Seconds that a layer takes, from its plan and a profile of measured operation times; search and planner use it.
+"""Seconds that an operation takes, from its plan and a profile of measured operation times, and the choice by them.
 
 A profile is a table of seconds per operation on one machine at one (n, q); a link adds bytes / bandwidth and round
 trips. The prediction is a plain sum over what the plan says will be done, so a wrong prediction means a wrong count or
 a wrong profile, never a hidden factor.
+
+*Online*, if everything encrypted was done before, the seconds of a linear layer are the server's alone. It is computed
+in clear (:mod:`mpc.local.matrix_products`): residues become digits, digits are multiplied with weights, and sums become
+residues again. A circulant block takes 1 + (b^2 - 1) / 3 products instead of b^2. Nothing is sent for it, and the
+client does nothing. Other operations are messages: what is done for them counts by their bytes.
+
+:class:`Objective` says what a plan is chosen by, and :func:`table` shows the candidates side by side.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
+from math import prod
+from typing import NamedTuple
 
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.sizes import ciphertext_bytes, reply_bits
+from privcirnet.he.bfv.parameters import ciphertext_bytes, reply_bits
 from privcirnet.he.layers import subring
 from privcirnet.he.layers.bsgs import BsgsPlan
 from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout
-from privcirnet.he.planning.profile import NetworkLink, Profile
+from privcirnet.he.planning.profile import ONLINE, NetworkLink, Profile, column_unit
 from privcirnet.he.program.operation import Operation
 
 OT_SECONDS = 1e-7
@@ -200,3 +210,195 @@ def transfer_seconds(up: float, first: float, second: float, profile: Profile, l
     n, bits = profile.ring_degree, reply_bits(profile.coefficient_bits, profile.plain_bits)
     per_up, _ = ciphertext_bytes(n, profile.coefficient_bits, profile.plain_bits)
     return (up * per_up + (first * bits.first + second * bits.second) * n / 8) / link.bandwidth
+
+
+_LIMBS = 2
+"""Digits of a residue, for weights of 8 bits and t of up to 60 bits."""
+
+MESSAGE_BYTE = 1.4e-8
+"""Seconds of both parties' work for a byte that they send with the image (benchmarks/exact_steps.py)."""
+
+
+class ClearWork(NamedTuple):
+    """Counts of the operations of a layer in clear, those of :data:`ONLINE` in their order.
+
+    Attributes:
+        calls: 1.
+        values: digits that are read, laid out for the products, and written.
+        products: products of a digit and a weight, in products of matrices.
+        depthwise: products of a digit and a weight, channel by channel.
+    """
+
+    calls: int
+    values: int
+    products: int
+    weights: int
+    depthwise: int
+
+
+def clear_work(shape: LinearShape, block_size: int) -> ClearWork:
+    """Return the counts of a layer in clear.
+
+    >>> clear_work(LinearShape(4, 4, 16, 16), 8)
+    ClearWork(calls=1, values=1024, products=2816, weights=88, depthwise=0)
+    """
+    positions = prod(shape.output_shape[1:])
+    ends, taps = prod(shape.input_shape) + prod(shape.output_shape), shape.in_channels * shape.kernel**2
+    dense = shape.out_channels * taps // shape.groups
+    if shape.kind == "depthwise" and shape.kernel > 1:
+        return ClearWork(1, _LIMBS * ends, 0, dense, _LIMBS * dense * positions)
+    values = ends + (taps * positions if shape.kernel > 1 else 0)
+    weights = dense * block_products(block_size) // block_size**2
+    return ClearWork(1, _LIMBS * values, _LIMBS * weights * positions, weights, 0)
+
+
+def block_products(block_size: int) -> int:
+    """Return the products of a circulant block with one vector.
+
+    >>> [block_products(b) for b in (1, 2, 6, 8, 16)]
+    [1, 2, 18, 22, 86]
+    """
+    odd = block_size // (block_size & -block_size)
+    return odd**2 + (block_size**2 - odd**2) // 3
+
+
+def online_seconds(shape: LinearShape, block_size: int, profile: Profile) -> float:
+    """Return the predicted seconds of a layer when the image comes, the server's."""
+    return sum(count * profile.seconds[name] for name, count in zip(ONLINE, clear_work(shape, block_size), strict=True))
+
+
+def online_cost(operation: Operation, shape: tuple[int, int, int], profile: Profile, link: NetworkLink) -> Cost:
+    """Return :func:`operation_cost` of what is left when the image comes; ``shape``: (C, H, W) of its result."""
+    return operation.cost(_Online(profile, link), shape)
+
+
+class _Online(OperationPrices):
+    """Prices of the work that is left when the image comes."""
+
+    def linear(self, layer: Layer) -> Cost:
+        return Cost(server=online_seconds(layer.shape, layer.block_size, self.profile))
+
+    def product(self, left: Layer, right: Layer) -> Cost:
+        sent = prod(left.shape.input_shape) + prod(right.shape.input_shape)
+        return self._question(sent, prod(left.shape.output_shape))
+
+    def square(self, values: int) -> Cost:
+        return self._question(values, values)
+
+    def _question(self, sent: int, answered: int) -> Cost:
+        return self.messages(*(values * self.profile.plain_bits // 8 for values in (sent, answered)))
+
+    def messages(self, *byte_counts: int, ahead: int = 0, transfers: int = 0) -> Cost:
+        return super().messages(*byte_counts) + Cost(server=sum(byte_counts) * MESSAGE_BYTE)
+
+
+SUMS = ("any", "encrypted", "shares")
+"""Places where sums of lanes may be done, see :class:`Objective`."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The objective of a plan.
+
+    Attributes:
+        profile: seconds of operations at one (n, q).
+        sums: sums of lanes: "any"; "encrypted" for plans without sums on shares; "shares" for plans without rotations.
+        lengths: number that every transform's length must divide, if it can; 0: those of tiles divide one that a long t
+            carries.
+    """
+
+    profile: Profile
+    link: NetworkLink
+    sums: str = "any"
+    lengths: int = 0
+
+    def __post_init__(self) -> None:
+        if self.sums not in SUMS:
+            raise RuleError("sums must be of a known kind", got=repr(self.sums), remedy=f"use {', '.join(SUMS)}")
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """The planner's choice for a layer.
+
+    Attributes:
+        goal: objective of the choice.
+        candidates: (predicted cost, layer) of the best plan for every tiling and number of lanes, cheapest first.
+    """
+
+    layer: Layer
+    goal: Objective
+    candidates: tuple[tuple[Cost, Layer], ...]
+
+    def explain(self, limit: int = 12) -> str:
+        """Return the candidates side by side, cheapest first, with their differences, as a table of text."""
+        return table(self, limit)
+
+
+_PLAN = ("tile", "pieces", "lanes", "copies", "B", "sums")
+_HEADINGS = ("encoding", *_PLAN, "HE-Rot", "HE-Pmult", "up", "down", "server", "total")
+
+
+def table(choice: LayerChoice, limit: int = 12) -> str:
+    """Return a table of the cheapest candidates and a sentence on the deciding difference.
+
+    Returns:
+        lines; the chosen candidate is the first row.
+    """
+    goal, (unlike, rest) = choice.goal, _unlike(choice.candidates, max(limit, 2))
+    printed, left_out = unlike[:limit], rest + max(0, len(unlike) - limit)
+    shape, unit = choice.layer.shape, column_unit(goal.profile.counted)
+    head = (
+        f"{shape.kind} {shape.input_shape} -> {shape.output_shape}, kernel {shape.kernel}, stride {shape.stride}, "
+        f"groups {shape.groups}, b = {choice.layer.block_size}, n = {choice.layer.ring_degree}; "
+        f"profile {goal.profile.name}, server and total in {unit.name}, sums {goal.sums}"
+    )
+    rows = [_HEADINGS, *(_row(cost, layer, unit.scale) for cost, layer in printed)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    more = [f"... and {left_out} dearer candidates"] if left_out else []
+    return "\n".join([head, *lines, *more, _reason(unlike)])
+
+
+def _unlike(candidates: Sequence[tuple[Cost, Layer]], limit: int) -> tuple[list[tuple[Cost, Layer]], int]:
+    """Return (the cheapest that do not differ from a cheaper one in their tiles alone, the number not looked at)."""
+    cheapest: dict[tuple[object, ...], tuple[Cost, Layer]] = {}
+    for looked_at, (cost, layer) in enumerate(candidates):
+        if len(cheapest) == limit:
+            return list(cheapest.values()), len(candidates) - looked_at
+        counts = layer.rotations, layer.pmults, layer.ciphertexts_in, layer.ciphertexts_out
+        cheapest.setdefault((layer.encoding, *_plan_cells(layer)[1:], *counts), (cost, layer))
+    return list(cheapest.values()), 0
+
+
+def _row(cost: Cost, layer: Layer, scale: float) -> tuple[str, ...]:
+    return (
+        layer.encoding,
+        *_plan_cells(layer),
+        str(layer.rotations),
+        str(layer.pmults),
+        str(layer.ciphertexts_in),
+        str(layer.ciphertexts_out),
+        *(f"{scale * part:.1f}" for part in (cost.server, cost.total)),
+    )
+
+
+def _plan_cells(layer: Layer) -> tuple[str, ...]:
+    """Return the choices of a layer under each heading, "-" where its encoding has no such choice."""
+    return tuple(layer.choices.get(name, "-") for name in _PLAN)
+
+
+def _reason(candidates: Sequence[tuple[Cost, Layer]]) -> str:
+    """Return the savings of the first candidate against the next, or its excess."""
+    if len(candidates) < 2:
+        return "the only candidate"
+    (best, layer), (second, runner_up) = candidates[:2]
+    parts = {
+        "HE-Rot": runner_up.rotations - layer.rotations,
+        "HE-Pmult": runner_up.pmults - layer.pmults,
+        "ciphertexts up": runner_up.ciphertexts_in - layer.ciphertexts_in,
+        "ciphertexts down": runner_up.ciphertexts_out - layer.ciphertexts_out,
+    }
+    saved = ", ".join(f"{abs(n)} {'fewer' if n > 0 else 'more'} {name}" for name, n in parts.items() if n)
+    share = 100 * (1 - best.total / second.total)
+    return f"chosen over the next by {share:.1f} %: {saved or 'the same counts, cheaper transforms'}"

@@ -1,4 +1,4 @@
-"""The linear layers that take several images together offline, and how many images (:mod:`layers.stacking`).
+"""The linear layers that take several images together offline, and how many images (:mod:`layers.layer`).
 
 A stack saves rotations and ciphertexts, and needs weights of its own. It is planned after the program, and keeps to
 what that has of parameters, keys and messages: no transform length that t does not carry, no rotation without a key,
@@ -12,11 +12,9 @@ from math import ceil
 from typing import NamedTuple
 
 from privcirnet.he.bfv.noise import flood_bits
-from privcirnet.he.layers.layer import Layer
-from privcirnet.he.layers.stacking import Stack, stacked_shape
-from privcirnet.he.planning.cost import linear_cost
-from privcirnet.he.planning.goal import Objective
-from privcirnet.he.planning.noise_budget import layers_noise_bits, replies
+from privcirnet.he.layers.layer import Layer, Stack, stacked_shape
+from privcirnet.he.planning.cost import Objective, linear_cost
+from privcirnet.he.planning.parameter_choice import layers_noise_bits, replies
 from privcirnet.he.planning.planner import layers_by_time
 from privcirnet.he.planning.profile import NetworkLink, Profile
 from privcirnet.he.program.operation import Node

@@ -9,7 +9,10 @@ image in the declared range obeys these bounds; nothing is estimated from data.
 Squares in a row defeat this: each doubles the bits by which a bound exceeds what really occurs, so that beyond four or
 five of them no modulus carries it. Then :func:`measured` takes the ranges seen on images, with a margin. That is no
 proof: an image whose values go beyond is answered wrongly. Secrecy does not depend on it as long as masks are uniform.
-:mod:`program.truncation` has the meaning of bounds for truncation on shares.
+
+Truncation on shares fails by chance (docs/mathematics.md, "Truncation"). A value y is truncated on its two shares,
+whose masks are uniform, which hides y perfectly. The result is wrong only if the shares wrap around t, with probability
+at most (|y| + 1) / t. These add up over all truncated values of an image (:func:`wrap_probability`).
 """
 
 import math
@@ -23,8 +26,8 @@ import numpy.typing as npt
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.integer import Values, convolve, dense_weight, sum_pool
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.program.interactive_ops import MatMul
-from privcirnet.he.program.local import Scale
+from privcirnet.he.program.arithmetic import MatMul, Scale, Truncate
+from privcirnet.he.program.exact import exact_steps
 from privcirnet.he.program.operation import BoundedFunction, Domain, Interval, Node, Weights, spread
 from privcirnet.he.program.program import Network, Program
 
@@ -237,3 +240,45 @@ def _check_bits(node: Node, value: float, how: str) -> None:
             got=f"{node.name} may reach 2^{math.log2(value):.1f}",
             remedy=proved if how == "proved" else measured,
         )
+
+
+def wrap_probability(program: Program, sizes: Magnitudes) -> float:
+    """Return a bound on the probability that an image's inference has a wrong truncation.
+
+    Args:
+        sizes: sizes of its values by node. The largest ones make the bound hold for every image, mean ones for the
+            mean over images like those that were seen.
+    """
+    return wrapping_masks(program.nodes, sizes) / program.parameters.plain_modulus
+
+
+def truncation_facts(program: Program, sizes: Magnitudes) -> dict[str, object]:
+    """Return the probability that truncation on shares is wrong for an image, as plain data.
+
+    Args:
+        sizes: sizes of its values by node.
+
+    Returns:
+        "failure_per_image_log2", which is None where no truncation can fail; "unnoticed_per_image_log2": about how
+        likely an image fails and its result passes for a right one.
+    """
+    never = dict.fromkeys(("failure_per_image_log2", "unnoticed_per_image_log2"))
+    if exact_steps(program.nodes):
+        return {"exact": True, **never}
+    failure = math.log2(max(wrap_probability(program, sizes), 2.0**-200))
+    return {"failure_per_image_log2": failure, "unnoticed_per_image_log2": failure - _spare_bits(program)}
+
+
+def _spare_bits(program: Program) -> int:
+    """Return the bits of t beyond those of right results and their sign; a wrong result's are anything."""
+    return program.parameters.plain_bits - program.output_bits - 1 if program.output_bits else 0
+
+
+def wrapping_masks(nodes: Iterable[Node], sizes: Magnitudes) -> float:
+    """Return the number of masks that wrap, out of t for each value, added over all truncated values.
+
+    Returns:
+        the sum of |y| + 1.
+    """
+    truncated = (node.inputs[0] for node in nodes if isinstance(node.operation, Truncate))
+    return sum(float((sizes[name] + 1).sum(dtype=np.float64)) for name in truncated)

@@ -1,4 +1,7 @@
-"""Steps that are exact on shares, by two-party computation (:mod:`mpc.floor`); they cost messages, ahead and online."""
+"""Steps that are exact on shares, by two-party computation (:mod:`mpc.floor`); they cost messages, ahead and online.
+
+Maxima, their places and distances from them come to exact ReLUs with sums and moves.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,9 +11,9 @@ from typing import ClassVar, Self
 import numpy as np
 
 from privcirnet.he.layers.integer import Values, round_shift
-from privcirnet.he.program.bounds import Interval
-from privcirnet.he.program.local import MulConstant, Truncate
-from privcirnet.he.program.operation import C_co, CostModel, Domain, Node, Operation, Shape, V, Weights
+from privcirnet.he.program.arithmetic import AssertRange, MulConstant, Truncate
+from privcirnet.he.program.operation import C_co, CostModel, Domain, Interval, Node, Operation, Shape, V, Weights
+from privcirnet.he.program.rearrangement import AsStrided, Sampled, SliceChannels
 
 MOST_BITS = 19
 """Bits that go: those of four digits, but for one (:class:`mpc.floor.ExactFloor`)."""
@@ -177,3 +180,160 @@ def exact(nodes: Iterable[Node], intervals: Mapping[str, Interval]) -> tuple[Nod
 def exact_steps(nodes: Iterable[Node]) -> list[ExactStep]:
     """Return the exact steps of a program's nodes."""
     return [node.operation for node in nodes if isinstance(node.operation, ExactStep)]
+
+
+class Composite(Operation):
+    """A composite operation of one value."""
+
+    local = False
+    needs_share = True
+    composite = True
+
+    def values(self, x: Values) -> Values:
+        """Return its result; ``x``: (C, H, W)."""
+        raise NotImplementedError
+
+    def interval(self, low: Values, high: Values) -> Interval:
+        """Return the least and the largest result on [low, high]; here of what falls nowhere as its values rise."""
+        return self.values(low), self.values(high)
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        return on.function(self, arguments[0])
+
+
+@dataclass(frozen=True)
+class MaxPool(Composite):
+    """The largest value of each window: columns, then rows, in pairs, max(a, b) = b + R(a - b) with an exact ReLU R.
+
+    A window may reach over the edges, where there is nothing, but begins at most half of itself outside.
+
+    Attributes:
+        kernel: rows and columns of a window; ``stride`` too.
+        padding: rows and columns at each edge.
+        size: rows and columns of the result.
+    """
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    size: tuple[int, int]
+
+    def values(self, x: Values) -> Values:
+        (rows, columns), (down, right) = (self._numbers(axis, x.shape[1 + axis]) for axis in (0, 1)), self.kernel
+        windows = x[:, rows[:, None], columns].reshape(len(x), self.size[0], down, self.size[1], right)
+        return windows.max(axis=(2, 4))
+
+    def _numbers(self, axis: int, size: int) -> np.ndarray:
+        """Return the rows of all windows, one window after the other; one outside is the one at the edge."""
+        starts = self.stride[axis] * np.arange(self.size[axis]) - self.padding[axis]
+        return (starts[:, None] + np.arange(self.kernel[axis])).clip(0, size - 1).reshape(-1)
+
+    def pieces(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        (windows,) = arguments
+        for axis in (1, 0):
+            stride, size, begin = self.stride[axis], self.size[axis], -self.padding[axis]
+            starts = range(begin, begin + self.kernel[axis])
+            sides: list[V] = [on.step(Sampled(axis + 1, start, stride, size), windows) for start in starts]
+            while len(sides) > 1:
+                pairs = zip(sides[::2], sides[1::2], strict=False)
+                sides = [*(_larger(on, *pair) for pair in pairs), *sides[len(sides) // 2 * 2 :]]
+            (windows,) = sides
+        return windows
+
+    def shape_after(self, shapes: Sequence[Shape]) -> Shape:
+        return shapes[0][0], *self.size
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        axes = zip(self.kernel, self.stride, self.padding, sources[0].shape[1:], self.size, strict=True)
+        fits = all(0 <= 2 * p <= k and s >= 1 and 1 <= (n - 1) * s + 1 <= w + p for k, s, p, w, n in axes)
+        return "" if fits else f"windows of {self.kernel}, {self.stride} apart, {self.padding} outside"
+
+
+@dataclass(frozen=True)
+class Top1(Composite):
+    """The place of the largest of some values (C, 1, 1), the first of equal ones: a tournament of exact ReLUs.
+
+    Each value takes its place with it, in bits below its own. An exact truncation drops those of the winner.
+
+    Attributes:
+        count: number of values, 2 or more.
+        low: the least that a value may be.
+        high: the largest.
+    """
+
+    count: int
+    low: int
+    high: int
+
+    def values(self, x: Values) -> Values:
+        return x.reshape(-1).argmax().reshape(1, 1, 1)
+
+    def interval(self, low: Values, high: Values) -> Interval:
+        return np.zeros((1, 1, 1), dtype=np.int64), np.full((1, 1, 1), self.count - 1)
+
+    def pieces(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        last = self.count - 1
+        bits, remaining = last.bit_length(), self.count
+        within = AssertRange(self.low << bits, (self.high << bits) + last)
+        best = on.plus(on.times(arguments[0], 1 << bits), np.arange(last, -1, -1).reshape(-1, 1, 1))
+        while remaining > 1:
+            half = -(-remaining // 2)
+            first, second = (on.step(SliceChannels(start, half), best) for start in (0, remaining - half))
+            best, remaining = on.step(within, _larger(on, first, second)), half
+        # Not by a ReLU: a client that adds to its share of the value could have it be 0, and be given the whole value.
+        whole = on.step(ExactTruncate(bits), on.plus(best, np.array(-(1 << bits >> 1))))
+        return on.plus(on.add(on.times(whole, 1 << bits), on.times(best, -1)), np.array(last))
+
+    def shape_after(self, shapes: Sequence[Shape]) -> Shape:
+        return 1, 1, 1
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        fits = self.count >= 2 and sources[0].shape == (self.count, 1, 1) and self.low <= self.high
+        return "" if fits else f"the largest of {self.count} in {sources[0].shape}"
+
+
+@dataclass(frozen=True)
+class SubtractMax(Composite):
+    """x - max x over the channels of each group: maxima of two halves, max(a, b) = b + R(a - b), until one is left.
+
+    Attributes:
+        groups: g, each of k channels.
+        shape: (g k, H, W) of x.
+    """
+
+    groups: int
+    shape: Shape
+
+    def values(self, x: Values) -> Values:
+        grouped = x.reshape(self.groups, -1, *x.shape[1:])
+        return (grouped - grouped.max(axis=1, keepdims=True)).reshape(x.shape)
+
+    def interval(self, low: Values, high: Values) -> Interval:
+        low, high = (end.reshape(self.groups, -1, *end.shape[1:]) for end in (low, high))
+        lowest, highest = low - high.max(axis=1, keepdims=True), high - low.max(axis=1, keepdims=True)
+        return lowest.reshape(self.shape), highest.clip(max=0).reshape(self.shape)
+
+    def pieces(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        (x,), (count, places) = arguments, (self.shape[0] // self.groups, self.shape[1] * self.shape[2])
+        largest, remaining = x, count
+        while remaining > 1:
+            half = remaining - remaining // 2
+            first, second = (
+                on.step(self._taken(i, half, remaining * places), largest) for i in (0, (remaining - half) * places)
+            )
+            largest, remaining = _larger(on, first, second), half
+        repeated = AsStrided(self.shape, 0, (self.groups, count, places), (places, 0, 1))
+        return on.add(x, on.times(on.step(repeated, largest), -1))
+
+    def _taken(self, first: int, count: int, stride: int) -> AsStrided:
+        """Return some channels of each group, from one place on; groups are so many places apart."""
+        size = count * self.shape[1] * self.shape[2]
+        return AsStrided((self.groups * count, *self.shape[1:]), first, (self.groups, size), (stride, 1))
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        fits = sources[0].shape == self.shape and self.groups >= 1 and self.shape[0] % self.groups == 0
+        return "" if fits else f"maxima of {self.groups} groups of {self.shape}"
+
+
+def _larger(on: Domain[V], x: V, y: V) -> V:
+    return on.add(y, on.step(ExactReLU(0), on.add(x, on.times(y, -1))))

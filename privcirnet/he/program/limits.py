@@ -3,14 +3,13 @@
 Everything here is arithmetic on the description. Nothing is allocated, no list is made that grows with a size in it.
 The bounds are many times what the papers' networks need (a layer of 147,456 products, maps of 10^6 values, 200 keys).
 The remaining work grows with honest sizes: a description within the bounds may still take minutes. The limits of
-each encoding's own sizes are in :mod:`layers.size_limits`.
+each encoding's own sizes are in :mod:`layers.spectral_pieces`.
 """
 
 from collections.abc import Set
 
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.parameters import Parameters, ParameterSet
-from privcirnet.he.bfv.sizes import key_bytes
+from privcirnet.he.bfv.parameters import Parameters, ParameterSet, key_bytes
 from privcirnet.he.layers.layer import Layer
 
 MAX_BYTES = 1 << 22

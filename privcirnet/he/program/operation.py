@@ -7,7 +7,7 @@ layers, squares, products and functions. Each domain gives them its own meaning:
 * integers in clear, :class:`program.interpreter.Integers`;
 * bounds on them, :class:`program.bounds.Intervals`;
 * a party's share, :mod:`mpc.local.shares`;
-* the nodes that a composite operation comes to, :mod:`program.composite`;
+* the nodes that a composite operation comes to, :mod:`planning.plan_program`;
 * the sums that a CKKS circuit is planned from, :func:`ckks.sums.sums_of`.
 
 So a new operation that these primitives express is a dataclass in one file and one line in

@@ -1,4 +1,4 @@
-"""All operations of a program, one namespace; its last statement is their registration.
+"""All operations of a program, one namespace, their registration, and a program in words.
 
     from privcirnet.he.program import operations as op
 
@@ -8,23 +8,27 @@ Linear layers, squares and products of two values cost a message each way, exact
 made of those. All others are local: each party applies them to its share.
 """
 
-from privcirnet.he.program.exact import ExactReLU, ExactTruncate
-from privcirnet.he.program.interactive_ops import Linear, MatMul, Square
-from privcirnet.he.program.local import (
+from collections.abc import Sequence
+from math import prod
+
+from privcirnet.he.program.arithmetic import (
     Add,
     AssertRange,
     Center,
     Concat,
     Input,
+    Linear,
+    MatMul,
     MulConstant,
     Plus,
     Scale,
+    Square,
     SumChannels,
     SumPool,
     Truncate,
 )
-from privcirnet.he.program.maxima import MaxPool, SubtractMax, Top1
-from privcirnet.he.program.operation import Operation, register
+from privcirnet.he.program.exact import ExactReLU, ExactStep, ExactTruncate, MaxPool, SubtractMax, Top1
+from privcirnet.he.program.operation import Node, Operation, register
 from privcirnet.he.program.rearrangement import AsStrided, Flatten, Sampled, SliceChannels, Take, Tokens, Transpose
 from privcirnet.he.program.table import ExactTable
 
@@ -73,3 +77,46 @@ register(
     Sampled,
     AssertRange,
 )
+
+
+HEADINGS = "layer", "computes", "values", "how"
+
+
+def described(nodes: Sequence[Node]) -> list[tuple[str, str, str, str]]:
+    """Return a row for each module and each of its exchanges or truncations, in order; columns: :data:`HEADINGS`.
+
+    Repeated work of a module, such as the maxima of a pool, is one row.
+    """
+    counts = dict[tuple[str, str, str], int]()
+    maxima = {node.module for node in nodes if isinstance(node.operation, AssertRange)}
+    for node in nodes:
+        operation = node.operation
+        if isinstance(operation, Truncate) or not operation.local:
+            takes_maxima = isinstance(operation, ExactReLU) and not operation.bits and node.module in maxima
+            computes = "maximum" if takes_maxima else _computes(operation)
+            row = node.module or node.name, computes, _how(operation)
+            counts[row] = counts.get(row, 0) + prod(node.shape)
+    return [(module, computes, f"{values:,}", how) for (module, computes, how), values in counts.items()]
+
+
+def _computes(operation: Operation) -> str:
+    match operation:
+        case Linear(layer):
+            of = layer.shape
+            name = f"{of.kernel} x {of.kernel} {'depthwise' if of.kind == 'depthwise' else 'convolution'}"
+            block = f", b = {layer.block_size}" if layer.block_size > 1 else ""
+            return f"{'linear' if of.kind == 'gemm' else name}, {of.in_channels} -> {of.out_channels}{block}"
+        case ExactTable(function=function):
+            return function
+        case ExactStep(title=title):
+            return title.removeprefix("exact ")
+        case _:
+            return "truncation" if isinstance(operation, Truncate) else operation.kind
+
+
+def _how(operation: Operation) -> str:
+    if isinstance(operation, ExactStep):
+        return "exact"
+    if isinstance(operation, Truncate):
+        return "at random"
+    return "encrypted" if isinstance(operation, Linear) else "polynomial"

@@ -9,22 +9,94 @@ are local.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.layer import Layer, Stack
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.stacking import Stack
-from privcirnet.he.program.interactive_ops import Linear, Square
-from privcirnet.he.program.known import Known, PixelRange
-from privcirnet.he.program.local import Input
+from privcirnet.he.program.arithmetic import Input, Linear, Square
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.rearrangement import SliceChannels
+
+
+class PixelRange(NamedTuple):
+    """Pixels of an image as a program takes them.
+
+    Attributes:
+        shape: (C, H, W).
+        low: least integer that is encrypted.
+        high: largest one; where others are allowed, as large as examples had it.
+        steps: different steps that channels have.
+        whole: whether images have no larger values; else the program was told of none.
+    """
+
+    shape: tuple[int, int, int]
+    low: int
+    high: int
+    steps: int = 1
+    whole: bool = True
+
+
+class Known(ABC):
+    """The public description of a program, without weights.
+
+    Attributes:
+        mode: protocol of images: "interactive" or "ckks".
+        scheme: name of the scheme.
+        prepares: whether images take two phases: the first one comes before them.
+        warms_up: whether an image is run before the first one, which loads the kernels.
+    """
+
+    mode: ClassVar[str]
+    scheme: ClassVar[str] = "BFV"
+    prepares: ClassVar[bool] = False
+    warms_up: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def pixels(self) -> PixelRange:
+        """Pixels of an image as it takes them."""
+
+    @property
+    @abstractmethod
+    def classes(self) -> int:
+        """Number of logits."""
+
+    @property
+    @abstractmethod
+    def request_bits(self) -> tuple[int, ...]:
+        """Bits of the primes of a request."""
+
+    @property
+    @abstractmethod
+    def parameters_in_words(self) -> str:
+        """The parameters of the scheme."""
+
+    @property
+    def result_log_step(self) -> int:
+        """Real logit = result x 2^result_log_step."""
+        return 0
+
+    @property
+    def class_alone(self) -> bool:
+        """True if a client learns no more than the class."""
+        return False
+
+    def requests(self, images: Sequence[Values] | Values) -> Iterator[tuple[Values, int, int]]:
+        """Yield the values that each request encrypts, the number of its images, and that of its results.
+
+        Args:
+            images: integers as the data set has them, (C, H, W) each.
+        """
+        yield from ((image, 1, 1) for image in images)
+
 
 ANSWERS = ("logits", "top1")
 BOUNDS = ("proved", "measured")
@@ -167,3 +239,11 @@ def layers_of(nodes: Sequence[Node]) -> tuple[Layer, ...]:
 def squares_of(nodes: Sequence[Node]) -> tuple[int, ...]:
     """Return the number of values of each square; ``nodes``: of a program, in order."""
     return tuple(math.prod(node.shape) for node in nodes if isinstance(node.operation, Square))
+
+
+class ImpossibleResultError(RuleError):
+    """A result, or a value on the way to it, that no right inference has."""
+
+    def __init__(self, rule: str, *, got: object, remedy: str, values: np.ndarray | None = None) -> None:
+        super().__init__(rule, got=got, remedy=remedy)
+        self.values: np.ndarray = np.zeros(0, dtype=np.int64) if values is None else values

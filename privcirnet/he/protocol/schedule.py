@@ -18,8 +18,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
-from privcirnet.he.layers.stacking import MOST_IMAGES
+from privcirnet.he.bfv.parameters import SEAL_SEED_BYTES, key_bytes, message_bytes
+from privcirnet.he.layers.layer import MOST_IMAGES
 from privcirnet.he.mpc.local.packing import packed_size
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import Node
@@ -34,7 +34,7 @@ from privcirnet.he.protocol.rounds.message_specs import Trip
 from privcirnet.he.protocol.rounds.product import ProductExchange, SquareExchange
 from privcirnet.he.protocol.rounds.transfers import refill_trips, setup_trips, stock_bytes
 from privcirnet.he.protocol.wire import MessageSizes
-from privcirnet.he.system.memory import machine_bytes
+from privcirnet.he.system.process import machine_bytes
 
 _TOGETHER_BYTES, _CORRELATED_BYTES = 1 << 24, 1 << 27
 """Bytes of a message about several images, and of their prepared work while it is made."""

@@ -16,7 +16,7 @@ from typing import Protocol, cast
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program import limits, signature
-from privcirnet.he.program.known import Known
+from privcirnet.he.program.program import Known
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.wire import MessageSizes

@@ -1,8 +1,14 @@
-"""Exact arithmetic modulo a prime t < 2^61 on numpy ``uint64`` arrays.
+"""Exact arithmetic modulo a prime t < 2^61 on numpy ``uint64`` arrays, and roots of unity.
 
 Maths: Barrett reduction of the 128-bit product, and Shoup's multiplication where one factor is a constant whose
 quotient floor(w 2^64 / t) is known beforehand. numpy has no 128-bit integers, so the upper half of a product is put
 together from four 32-bit products.
+
+A transform of length N needs a root w of order N, which exists if and only if N divides t - 1. The cyclic transform of
+layers, y[k] = sum_j x[j] w^(j k), has any length (:func:`cyclic_root`, :mod:`ring.cyclic`). The negacyclic one of
+length n takes a polynomial modulo X^n + 1 to its values at the odd powers of psi, the smallest primitive 2n-th root
+(:func:`minimal_root`), because SEAL chooses that one. Its butterflies leave values in bit-reversed order, or take them
+in it (:func:`bit_reversed`).
 
 Cost: about 30 vector operations for :func:`multiply`, 12 for :func:`multiply_constant`.
 """
@@ -263,3 +269,65 @@ def _prime_factors(number: int) -> list[int]:
                 number //= candidate
         candidate += 1
     return factors
+
+
+@lru_cache(maxsize=16)
+def minimal_root(order: int, t: int) -> int:
+    """Return the smallest primitive root of unity of an order, which is SEAL's choice.
+
+    Args:
+        order: a power of two, at least 2.
+        t: prime modulus.
+
+    Raises:
+        RuleError: the order does not divide t - 1.
+    """
+    root = root_of_unity(order, t)
+    square = root * root % t
+    smallest, power = root, root
+    for _ in range(order // 2):
+        smallest = min(smallest, power)
+        power = power * square % t
+    return smallest
+
+
+def dft_matrix(root: int, length: int, scale: int, t: int) -> Residues:
+    """Return the matrix of y[k] = scale sum_j x[j] root^(j k) mod t, shape (N, N).
+
+    Args:
+        root: root of unity of order N.
+        length: N.
+    """
+    powers = [pow(root, k, t) * scale % t for k in range(length)]
+    return np.array(powers, dtype=np.uint64)[np.outer(np.arange(length), np.arange(length)) % length]
+
+
+def cyclic_root(length: int, t: int, inverse: bool) -> tuple[int, int]:
+    """Return (root, scale) of :func:`ring.cyclic.cyclic`, as :func:`powers` takes them.
+
+    Args:
+        length: N.
+        t: prime modulus with t = 1 mod N.
+        inverse: (1 / root, 1 / N), for the inverse transform.
+
+    Raises:
+        RuleError: N does not divide t - 1.
+    """
+    root = root_of_unity(length, t)
+    return (pow(root, -1, t), pow(length, -1, t)) if inverse else (root, 1)
+
+
+@lru_cache(maxsize=8)
+def bit_reversed(n: int) -> Integers:
+    """Return brv(0), ..., brv(n - 1), shape (n,): each number with its log2 n bits in reverse order.
+
+    Args:
+        n: a power of two.
+
+    >>> bit_reversed(8).tolist()
+    [0, 4, 2, 6, 1, 5, 3, 7]
+    """
+    order = np.zeros(1, dtype=np.int64)
+    while order.size < n:
+        order = np.concatenate([2 * order, 2 * order + 1])
+    return order

@@ -5,22 +5,72 @@ switches, and the special primes, with a from a seed that is sent in its place. 
 
 An automorphism's key switches g(s) to s. On the wire its values stand in the kernel's order with g^-1 applied, as
 products need them.
+
+:func:`read` is the one reader of ciphertexts and key digits whose second polynomial is a seed: they are checked before
+anything uses them.
 """
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.ring.sampling import wipe
 from privcirnet.he.rlwe.chain import ModulusChain
-from privcirnet.he.rlwe.kernels import rows, secret_key, uniform, wire_bytes
-from privcirnet.he.rlwe.key_names import RELINEARIZATION, missing_key
-from privcirnet.he.rlwe.seeded import read
-from privcirnet.he.rlwe.wire_bytes import check_length
+from privcirnet.he.rlwe.kernels import rns, secret_key, uniform, wire_bytes
+from privcirnet.he.rlwe.parameters import RELINEARIZATION, missing_key
+from privcirnet.he.rlwe.wire_bytes import Message, WireFormat, check_length
 from privcirnet.he.system.threads import each
+
+T = TypeVar("T")
+
+
+def read(
+    messages: Sequence[Message],
+    modulus: WireFormat,
+    use: Callable[[int, Residues], T],
+    sent: Sequence[Integers] | None = None,
+) -> list[T]:
+    """Read messages and use what is in them, on all threads.
+
+    Args:
+        messages: compact bytes of a first polynomial, then the seed of the second, for each.
+        modulus: L primes.
+        use: called with the number of a message and its residues, shape (2, L, n), in the order in which they travel.
+        sent: ascending coefficients that each message holds, the others being zero; None: all of them.
+
+    Returns:
+        what the calls returned.
+
+    Raises:
+        RuleError: a length is wrong, or a residue is not under its prime.
+    """
+    places = sent or [np.arange(modulus.ring_degree)] * len(messages)
+    for message, place in zip(messages, places, strict=True):
+        check_length(message, modulus.seeded_size(len(place)))
+    shape = 2, len(modulus.primes), modulus.ring_degree
+
+    def load(index: int) -> T:
+        residues = np.empty(shape, dtype=np.uint64)
+        uniform.receive(residues, messages[index], places[index], modulus)
+        return use(index, residues)
+
+    return each(load, range(len(messages)))
+
+
+def read_one(message: Message, modulus: WireFormat) -> Residues:
+    """Return the residues of a message, shape (2, L, n); see :func:`read`.
+
+    Args:
+        message: compact bytes of the first polynomial, then the seed of the second.
+        modulus: L primes.
+    """
+    return read([message], modulus, lambda _, residues: residues)[0]
 
 
 class KeySwitchingKeys(dict[int, Residues]):
-    """Switch keys by name (:mod:`rlwe.key_names`): inputs of products, shape (chunks, D, 2, CHUNK)."""
+    """Switch keys by name (:mod:`rlwe.parameters`): inputs of products, shape (chunks, D, 2, CHUNK)."""
 
     def __missing__(self, name: int) -> Residues:
         """Raise: there is none.
@@ -50,14 +100,14 @@ def make_named(chain: ModulusChain, count: int, secret: Residues, name: int) -> 
         chain: chain of primes.
         count: data primes of what is switched with it.
         secret: s and its quotients under all primes, shape (2, R, n).
-        name: see :mod:`rlwe.key_names`.
+        name: see :mod:`rlwe.parameters`.
     """
     if name != RELINEARIZATION:
         return _made(chain, count, secret[0], secret, chain.order(name))
     square = np.empty_like(secret[0])
     for limb in range(len(square)):
         residues = secret[0, limb : limb + 1]
-        rows.multiply(square[limb : limb + 1], residues, residues[0], chain.ring.moduli, limb)
+        rns.multiply(square[limb : limb + 1], residues, residues[0], chain.ring.moduli, limb)
     key = make(chain, count, square, secret)
     wipe([square])
     return key

@@ -1,7 +1,11 @@
-"""Single use of random numbers in one process: a copy of the process (fork) must not use them too."""
+"""A process: the memory that it takes and may take, and random numbers that a copy of it (fork) must not use too."""
 
 import os
-from collections.abc import Generator
+import resource
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from privcirnet.errors import RuleError
@@ -41,3 +45,45 @@ def in_one_process(steps: Generator[Y, S, R]) -> Generator[Y, S, R]:
         return end.value
     finally:
         steps.close()
+
+
+_GROUPS, _MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+"""Control groups of Linux, and the file that names those of this process."""
+
+
+def peak_bytes(process: int | str = "self") -> int:
+    """Return the most memory that a process ever had, in bytes.
+
+    Args:
+        process: number of the process; any but this one's needs a system with /proc.
+    """
+    status = Path(f"/proc/{process}/status")
+    if status.is_file():  # ru_maxrss would also know of the process that this one was started from
+        return next(1024 * int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def machine_bytes() -> int:
+    """Return the memory that this process may take, in bytes: the machine's, or the least limit of its control groups.
+
+    A container, a job of Slurm and a unit of systemd are such groups, each within the next.
+    """
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in _limit_files():
+        with suppress(OSError, ValueError):  # no such file, or "max"
+            limits.append(int(path.read_text()))
+    return min(limits)
+
+
+def _limit_files() -> Iterator[Path]:
+    """Yield the files that may have a limit: of the group that this process is in, and of all around it."""
+    yield from (_GROUPS / "memory.max", _GROUPS / "memory" / "memory.limit_in_bytes")
+    with suppress(OSError, ValueError):
+        for line in _MEMBERSHIP.read_text().splitlines():
+            number, controllers, group = line.split(":", 2)
+            inner = PurePosixPath(group.lstrip("/"))
+            if number == "0":  # version 2
+                yield from (_GROUPS / level / "memory.max" for level in (inner, *inner.parents))
+            elif "memory" in controllers.split(","):
+                levels = (_GROUPS / "memory" / level for level in (inner, *inner.parents))
+                yield from (level / "memory.limit_in_bytes" for level in levels)

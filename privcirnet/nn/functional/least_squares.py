@@ -16,7 +16,7 @@ Cost: (inputs)^3 / b^2 multiplications, and (inputs)^2 (samples) for the moments
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor, nn, randperm
 
 from privcirnet.nn.functional.circulant import check_block_size, diagonals
 
@@ -181,3 +181,30 @@ def _solved(second: Tensor, cross: Tensor, block_size: int) -> Tensor:
     spectrum = torch.linalg.solve(systems, right)
     spectrum = spectrum.unflatten(1, (groups, kernel)).permute(3, 1, 0, 2)  # (out/b, in/b, b/2 + 1, K)
     return torch.fft.irfft(spectrum, block_size, dim=2).flatten(1, 2)
+
+
+def read_by(layer: nn.Linear | nn.Conv2d, inputs: Tensor) -> Tensor:
+    """Return the inputs of each output of a layer: (..., inputs), for a convolution channels first, then the kernel.
+
+    Args:
+        layer: layer with groups = 1 and padding by zeros.
+        inputs: (..., inputs), or (N, C, H, W) of a convolution.
+    """
+    if isinstance(layer, nn.Linear):
+        return inputs
+    if layer.kernel_size == (1, 1) and layer.padding == (0, 0):
+        return inputs[:, :, :: layer.stride[0], :: layer.stride[1]].movedim(1, -1)
+    return nn.functional.unfold(inputs, layer.kernel_size, layer.dilation, layer.padding, layer.stride).mT
+
+
+def channel_axis(layer: nn.Module) -> int:
+    """Return the axis of a layer's output channels."""
+    return -1 if isinstance(layer, nn.Linear) else 1
+
+
+def some_of(count: int, generator: Generator, *rows: Tensor) -> tuple[Tensor, ...]:
+    """Return ``count`` rows of several tensors, the same of each, drawn without repetition; all if there are fewer."""
+    if len(rows[0]) <= count:
+        return rows
+    drawn = randperm(len(rows[0]), generator=generator)[:count].to(rows[0].device)
+    return tuple(tensor[drawn] for tensor in rows)

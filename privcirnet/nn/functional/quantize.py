@@ -2,17 +2,20 @@
 
 With power-of-two steps every rescale of the integer network is a truncation by whole bits, the only rescale that two
 parties can do locally on their shares (docs/mathematics.md, "Truncation"). Gradients pass straight through the
-rounding.
+rounding. On a CPU compiled passes read values once, where torch's operations read them a dozen times.
 """
 
 import math
+from functools import partial
+from itertools import pairwise
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from privcirnet.errors import RuleError
-from privcirnet.nn.functional import rounding
+from privcirnet.nn.functional.threads import run
 
 SMALLEST = 2.0**-60
 """Largest value that is assumed where all are zero, so that a step exists."""
@@ -106,10 +109,10 @@ def quantize_activation(x: Tensor, log_step: int, *, stochastic: bool = False) -
     tensor([0.5000, 1.0000, 0.0000])
     """
     step = 2.0**log_step
-    if rounding.compiled_for(x):
-        return _Rounded.apply(x, step, rounding.seed_for(stochastic))
-    rounded = _integers(x.detach() / step, stochastic).mul_(step)
-    return rounded + (x - x.detach()) if x.requires_grad else rounded
+    if compiled_for(x):
+        return _Rounded.apply(x, step, seed_for(stochastic))
+    values = _integers(x.detach() / step, stochastic).mul_(step)
+    return values + (x - x.detach()) if x.requires_grad else values
 
 
 def _integers(scaled: Tensor, stochastic: bool) -> Tensor:
@@ -146,12 +149,12 @@ def quantize_learned(
     tensor([0.5000, 3.5000], grad_fn=<AddBackward0>)
     """
     step, (lowest, highest) = 2.0**log_step, limits
-    if rounding.compiled_for(x):
-        return _Learned.apply(x, learned, step, limits, rounding.seed_for(stochastic))
+    if compiled_for(x):
+        return _Learned.apply(x, learned, step, limits, seed_for(stochastic))
     scaled = x.detach() / step
-    rounded = _integers(scaled, stochastic)
-    integers = rounded.clamp(lowest, highest)
-    inside = integers == rounded
+    values = _integers(scaled, stochastic)
+    integers = values.clamp(lowest, highest)
+    inside = integers == values
     slope = step * math.log(2) * torch.where(inside, integers - scaled, integers)
     return integers * step + inside * (x - x.detach()) + slope * (learned - learned.detach())
 
@@ -161,7 +164,7 @@ class _Rounded(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, step: float, seed: int) -> Tensor:  # type: ignore[override]
-        return rounding.rounded(x, step, rounding.UNLIMITED, seed)
+        return rounded(x, step, UNLIMITED, seed)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
@@ -175,9 +178,91 @@ class _Learned(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, learned: Tensor, step: float, limits: tuple[int, int], seed: int) -> Tensor:  # type: ignore[override]
         ctx.save_for_backward(x)
         ctx.facts = step, limits, seed
-        return rounding.rounded(x, step, limits, seed)
+        return rounded(x, step, limits, seed)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None, None]:  # type: ignore[override]
         (x,), (step, limits, seed) = ctx.saved_tensors, ctx.facts
-        return *rounding.learned_gradients(x, step, limits, seed, gradient), None, None, None
+        return *learned_gradients(x, step, limits, seed, gradient), None, None, None
+
+
+PER_THREAD = 2**16
+"""Smallest number of values that is worth a thread."""
+_SEEDS = 2**32
+NEAREST = 0
+Limits = tuple[float, float]
+UNLIMITED = (float("-inf"), float("inf"))
+
+
+def compiled_for(x: Tensor) -> bool:
+    """Return whether the compiled passes can read values: float32 on a CPU, without gaps, many of them."""
+    if x.device.type != "cpu" or x.dtype != torch.float32 or torch.compiler.is_compiling():
+        return False
+    return PER_THREAD // 16 <= x.numel() < _SEEDS and _in_place(x) is not None
+
+
+def seed_for(stochastic: bool) -> int:
+    """Return a fresh seed of torch's generator for rounding at random; :data:`NEAREST` for rounding to nearest.
+
+    Args:
+        stochastic: whether to round at random.
+    """
+    return int(torch.randint(1, _SEEDS, ())) if stochastic else NEAREST
+
+
+def rounded(x: Tensor, step: float, limits: Limits, seed: int) -> Tensor:
+    """Return values rounded to a multiple of a step within limits: of the shape and layout of x.
+
+    Args:
+        step: a power of two.
+        seed: result of :func:`seed_for`.
+    """
+    out = torch.empty_like(x)
+    values, result = _array(x), _array(out)
+    run([partial(_kernels().round_all, values, step, *limits, seed, result, *span) for span in _spans(values)])
+    return out
+
+
+def learned_gradients(x: Tensor, step: float, limits: Limits, seed: int, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of :func:`rounded` for x and for log2 of the step (:func:`quantize.quantize_learned`).
+
+    Returns:
+        Gradients of the shape and layout of x, and ().
+    """
+    out, gradients = torch.empty_like(x), torch.empty_like(x).copy_(gradient) if not _alike(gradient, x) else gradient
+    values, result, received = _array(x), _array(out), _array(gradients)
+    spans = _spans(values)
+    totals = torch.zeros(len(spans), 1, dtype=torch.float64)
+    work = partial(_kernels().learned_gradients, values, step, *limits, seed, received, result)
+    run([partial(work, total.numpy(), *span) for total, span in zip(totals, spans, strict=True)])
+    return out, totals.sum().to(x.dtype)
+
+
+def _alike(gradient: Tensor, x: Tensor) -> bool:
+    return gradient.dtype == x.dtype and gradient.stride() == x.stride()
+
+
+def _in_place(x: Tensor) -> Tensor | None:
+    """Return the values in the order in which they lie in memory; None if there are gaps."""
+    order = sorted(range(x.dim()), key=x.stride, reverse=True)
+    ordered = x.detach().permute(order)
+    return ordered.view(-1) if ordered.is_contiguous() else None
+
+
+def _array(x: Tensor) -> Any:
+    flat = _in_place(x)
+    assert flat is not None
+    return flat.numpy()
+
+
+def _kernels() -> ModuleType:
+    """Return the compiled passes; Numba takes half a second to import."""
+    from privcirnet.nn.functional.kernels import rounding
+
+    return rounding
+
+
+def _spans(values: Any) -> list[tuple[int, int]]:
+    """Return equal spans of values, one for each of torch's threads; few values are one thread's."""
+    threads = min(torch.get_num_threads(), 1 + values.size // PER_THREAD)
+    return list(pairwise(values.size * part // threads for part in range(threads + 1)))

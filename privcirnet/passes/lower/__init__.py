@@ -11,21 +11,71 @@ The integer network does not depend on the encryption parameters. Lowering leave
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
+import numpy as np
 from torch import fx, nn
 
-from privcirnet.errors import DoesNotFit
-from privcirnet.he.planning.chooser import ParameterChoice
+from privcirnet.errors import DoesNotFit, RuleError, listed
+from privcirnet.he.planning.parameter_choice import ParameterChoice
 from privcirnet.he.planning.plan_program import Draft, PlannedProgram, Target, draft, fit_draft
+from privcirnet.he.program.bounds import ObservedRange, real_name
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Network, Program
+from privcirnet.nn.attention import SoftmaxAttention
+from privcirnet.nn.graph import is_sum, module_of
+from privcirnet.nn.modules import MODULES, Row, has_exact_form, runs_encrypted
+from privcirnet.nn.nonpolynomial import SubtractMax, TableFunction
+from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer
 from privcirnet.nn.steps import refine
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower.builder import ProgramBuilder
 from privcirnet.passes.lower.layers import Numbers, Shape, quantized, real
-from privcirnet.passes.lower.supported import check_operations
+from privcirnet.passes.quantize import with_quantizers
+from privcirnet.passes.surgery.edit import WITHOUT_SOFTMAX
+
+_SUPPORTED = (
+    "Conv2d, Linear, BatchNorm2d (fused), Square, AESPA (fused), +, Concat, AvgPool2d, Flatten, Tokens, Take, "
+    "TokenBatchNorm (fused), PolynomialAttention (fused); privcirnet.polynomial_ replaces others"
+)
+_EXACT = "or he.nonlinear=exact"
+
+
+def check_operations(graph: fx.GraphModule, nonlinear: str) -> None:
+    """Name everything that does not run encrypted, modules by their paths.
+
+    Args:
+        nonlinear: "exact" if activations that are no polynomials run by two-party computation; "real" in CKKS.
+    """
+    rule, wrong, remedies, more_remedies = (
+        "every operation must be one that runs encrypted",
+        list[str](),
+        list[str](),
+        set[str](),
+    )
+    for node in graph.graph.nodes:
+        module = module_of(graph, node)
+        if node.op in ("placeholder", "output") or is_sum(node) or runs_encrypted(module, nonlinear):
+            continue
+        kind = _kind_of(module)
+        replacement = MODULES.get(kind, Row()).instead
+        fallback = WITHOUT_SOFTMAX if isinstance(module, nn.Softmax | nn.LogSoftmax) else _SUPPORTED
+        remedies.append(f"{replacement} instead of {kind.__name__}" if replacement else fallback)
+        more_remedies |= {_EXACT} if has_exact_form(module) else set()
+        wrong.append(f"{node.target} ({kind.__name__})" if module is not None else f"{node.name} ({node.target})")
+    if wrong:
+        errors = [RuleError(rule, got=name, remedy=f"use {use}") for name, use in zip(wrong, remedies, strict=True)]
+        remedy = f"use {'; '.join([*dict.fromkeys(remedies), *more_remedies])}"
+        raise RuleError(rule, got=listed(wrong), remedy=remedy).of(errors)
+
+
+def _kind_of(module: nn.Module | None) -> type:
+    """Return the class of a module, or of the module that it is a piece of."""
+    if isinstance(module, SubtractMax) or (isinstance(module, TableFunction) and module.function != "rsqrt"):
+        return SoftmaxAttention
+    return nn.LayerNorm if isinstance(module, TableFunction) else type(module)
+
 
 Drafts = Callable[[int], Draft]
 """Guard bits -> the integer network with that many, see :func:`drafts`."""
@@ -158,3 +208,34 @@ def _network(
     for node in graph.graph.nodes:
         builder.visit(node)
     return Network(tuple(builder.nodes.values()), builder.weights)
+
+
+_LOG_STEP, _PIXELS = -7, Input(-128, 127)
+"""Step of all activations and weights, and range of pixels: 8 bits of values up to 1."""
+_MEAN = 0.1
+"""Mean size of values whose largest is 1."""
+
+
+def usual_draft(fused: fx.GraphModule, image: Shape, target: Target) -> Draft:
+    """Return a fused network as an integer network with the bounds of usual values, before its own are known.
+
+    Prices depend on shapes alone, and on bounds a little. Those of an untrained network say nothing of the trained one,
+    so all values are what 8 bits usually hold.
+
+    Args:
+        image: (C, H, W).
+        target: its own bounds do not matter.
+
+    Raises:
+        RuleError: a layer has no encrypted form.
+    """
+    graph = with_quantizers(fused)
+    for module in graph.modules():
+        if isinstance(module, ActivationQuantizer | WeightQuantizer):
+            module.log_step.fill_(_LOG_STEP)
+    network = integer_network(graph, _PIXELS, image, _LOG_STEP, target.nonlinear)
+    observed = dict[str, ObservedRange]()
+    for node in network.nodes:
+        ends = (np.full(node.shape, value) for value in (-1.0, 1.0, _MEAN))
+        observed.setdefault(real_name(node), ObservedRange(*ends))
+    return draft(network, replace(target, seen=observed))

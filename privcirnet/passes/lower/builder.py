@@ -1,34 +1,96 @@
-"""Translation of a fake-quantized graph into an integer program, node by node.
+"""Translation of a fake-quantized graph into an integer program, node by node, exact activations and maxima included.
 
 Layers are left unplanned: they have a shape and a block size, which is all that the network says of them.
 
 Values of a map (N, C, H, W) are (C, H, W) in a program, tokens (N, T, C) are (C, T, 1), vectors (N, C) are (C, 1, 1).
 """
 
+from collections.abc import Callable
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import fx, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.unplanned import unplanned, unplanned_factor
+from privcirnet.he.layers.spectral_layer import unplanned, unplanned_factor
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.rearrangement import Rearrangement
-from privcirnet.nn import normalization, tokens
+from privcirnet.he.program.table import tabulated
 from privcirnet.nn.activations import Square
-from privcirnet.nn.concat import Concat
-from privcirnet.nn.functional.grids import grid_of
 from privcirnet.nn.graph import module_of
-from privcirnet.nn.modules import function_name
-from privcirnet.nn.moves import Rearrange
-from privcirnet.nn.pooling import pool_window
+from privcirnet.nn.modules import function_name, row_of
+from privcirnet.nn.moves import Concat, HeadProduct, HeadTranspose, Rearrange, SliceChannels, Take, ToTokens, grid_of
+from privcirnet.nn.nonpolynomial import Centered, SubtractMax, SumChannels
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.steps import factors
-from privcirnet.passes.lower.activations import COMPARED, Rounding, exact_form, max_pool
+from privcirnet.nn.windows import pair, pool_window
 from privcirnet.passes.lower.layers import Numbers, Shape, constants, linear_shape, quantized
+
+
+class Rounding(NamedTuple):
+    """log2 of the steps around an activation: of its input's integers, to which they are rounded before, and after.
+
+    Attributes:
+        ends: limits to which they are clipped before, None if they are not.
+    """
+
+    given: int
+    before: int
+    after: int
+    ends: tuple[int, int] | None = None
+
+    @property
+    def bits(self) -> int:
+        """Bits that go before."""
+        return self.before - self.given
+
+
+def _relu6(name: str, rounding: Rounding) -> op.Operation:
+    top = 6 * 2.0**-rounding.before
+    if not top.is_integer():
+        got, remedy = f"step 2^{rounding.before} at {name}", "calibrate the network again, with more bits"
+        raise RuleError("a ReLU6 must clip at a whole number of steps", got=got, remedy=remedy)
+    return op.ExactReLU(rounding.bits, most=int(top))
+
+
+def _table(function: str, name: str, rounding: Rounding) -> op.Operation:
+    if rounding.ends is None:
+        remedy = "quantize the network again"
+        raise RuleError("what a table takes must be quantized and clipped before", got=name, remedy=remedy)
+    return tabulated(function, *(rounding.bits, rounding.before, rounding.after), *rounding.ends)
+
+
+COMPARED: dict[str, Callable[[str, Rounding], op.Operation]] = {
+    "relu": lambda name, rounding: op.ExactReLU(rounding.bits),
+    "relu6": _relu6,
+}
+"""(module's name, steps) -> operation of a function without a table, by its name in :mod:`privcirnet.nn.modules`.
+
+Its values have the step of its input.
+"""
+
+
+def exact_form(function: str, name: str, rounding: Rounding) -> op.Operation:
+    """Return the operation of a function that runs exactly; ``name``: name of its module."""
+    compared = COMPARED.get(function)
+    return compared(name, rounding) if compared else _table(function, name, rounding)
+
+
+def max_pool(module: nn.MaxPool2d, shape: Shape) -> op.MaxPool:
+    """Return the operation of a max pool; ``shape``: shape (C, H, W) of its input."""
+    kernel, stride, padding = map(pair, (module.kernel_size, module.stride, module.padding))
+    rows, columns = (_windows(kernel[i], stride[i], padding[i], shape[1 + i], module.ceil_mode) for i in (0, 1))
+    return op.MaxPool(kernel, stride, padding, (rows, columns))
+
+
+def _windows(kernel: int, stride: int, padding: int, size: int, ceil_mode: bool) -> int:
+    """Return how many windows torch takes along an axis: none begins behind the last value."""
+    rest = size + 2 * padding - kernel
+    count = (-(-rest // stride) if ceil_mode else rest // stride) + 1
+    return count - (ceil_mode and (count - 1) * stride >= size + padding)
 
 
 class ProgramBuilder:
@@ -84,14 +146,14 @@ class ProgramBuilder:
                 self._keep(node, self._pool(node, pool, inputs[0]))
             case _ if function := function_name(module):
                 self._keep(node, self._function(node, function, inputs))
-            case tokens.HeadProduct():
+            case HeadProduct():
                 self._keep(node, self._product(node, module, [self._lowered[source] for source in factors(node)]))
             case Concat():
                 parts = self._alike([self._lowered[source] for source in node.args if isinstance(source, fx.Node)])
                 self._keep(node, self._concat(node, parts))
             case None:
                 self._keep(node, self._node(node, op.Add(), self._alike(self._unrounded(node, inputs))))
-            case nn.Identity() | _DropoutNd():
+            case _ if row_of(module).kind == "nothing":
                 self._lowered[node] = inputs[0]
             case _:
                 self._keep(node, self._of_one_value(node, module, inputs[0]))
@@ -100,9 +162,9 @@ class ProgramBuilder:
         self._lowered[node] = lowered
         self._append(lowered)
         match module_of(self.graph, node):
-            case tokens.ToTokens():
+            case ToTokens():
                 are_tokens = True
-            case tokens.Take():
+            case Take():
                 are_tokens = False
             case Rearrange(after=after):
                 are_tokens = len(after) == 2
@@ -117,7 +179,7 @@ class ProgramBuilder:
 
     def _check_layout(self, node: fx.Node, module: nn.Module | None, source: Node) -> None:
         """Raise where torch would take the axes of tokens for those of a map, or the reverse."""
-        of_maps, of_tokens = (nn.Conv2d, nn.AvgPool2d, nn.Flatten), (tokens.Take,)
+        of_maps, of_tokens = (nn.Conv2d, nn.AvgPool2d, nn.Flatten), (Take,)
         are_tokens = source.name in self._tokens
         linear_on_map = isinstance(module, nn.Linear) and not are_tokens and source.shape[1:] != (1, 1)
         if (isinstance(module, of_maps) and are_tokens) or (isinstance(module, of_tokens) and not are_tokens):
@@ -168,12 +230,12 @@ class ProgramBuilder:
     def _of_one_value(self, node: fx.Node, module: nn.Module, source: Node) -> Node:
         log_step = source.log_step
         match module:
-            case normalization.Centered():
+            case Centered():
                 operation, log_step = op.Center(module.width), log_step - module.bits
-            case normalization.SumChannels():
+            case SumChannels():
                 operation = op.SumChannels(module.groups, source.shape[0] // module.groups)
                 self.weights[node.name] = constants(module.bias, log_step, str(node.target))
-            case normalization.SubtractMax():
+            case SubtractMax():
                 operation = op.SubtractMax(module.groups, source.shape)
             case Rearrange():
                 operation = self._gather(node, module, source)
@@ -181,7 +243,7 @@ class ProgramBuilder:
                 operation = max_pool(module, source.shape)
             case _:
                 operation = _rearrangement_of(module)
-        if isinstance(module, tokens.ToTokens):
+        if isinstance(module, ToTokens):
             self.weights[node.name] = constants(module.constants.T, source.log_step, str(node.target))
         shape = operation.shape_after([source.shape])
         return Node(node.name, operation, (source.name,), shape, log_step, str(node.target))
@@ -256,7 +318,7 @@ class ProgramBuilder:
         b, self.weights[node.name], log_step = self._numbers(module, source.log_step, name)
         return Node(node.name, op.Linear(unplanned(shape, b)), (source.name,), shape.output_shape, log_step, name)
 
-    def _product(self, node: fx.Node, module: tokens.HeadProduct, inputs: list[Node]) -> Node:
+    def _product(self, node: fx.Node, module: HeadProduct, inputs: list[Node]) -> Node:
         left, right = (source.shape for source in inputs)
         shapes = LinearShape.product(left, right, module.heads), LinearShape.product(right, left, module.heads)
         operation = op.MatMul(*map(unplanned_factor, shapes))
@@ -271,13 +333,13 @@ def _rearrangement_of(module: nn.Module) -> Rearrangement:
     match module:
         case nn.Flatten():
             return op.Flatten()
-        case tokens.ToTokens():
+        case ToTokens():
             return op.Tokens()
-        case tokens.Take():
+        case Take():
             return op.Take(module.place)
-        case tokens.SliceChannels():
+        case SliceChannels():
             return op.SliceChannels(module.first, module.count)
-        case tokens.HeadTranspose():
+        case HeadTranspose():
             return op.Transpose(module.heads)
         case _:
             raise AssertionError(module)

@@ -16,7 +16,7 @@ from privcirnet.he.program.operation import NO_ROWS, Weights
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.functional.circulant import project
 from privcirnet.nn.quantizers import quantizer_of
-from privcirnet.nn.zeros import reach_of, zeros_around
+from privcirnet.nn.windows import reach_of, zeros_around
 
 Shape = tuple[int, int, int]
 

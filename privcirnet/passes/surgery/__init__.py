@@ -4,7 +4,7 @@
 :func:`exact_copy` keeps what runs exactly, and changes no value.
 """
 
-from privcirnet.passes.surgery.changes import Replacement
+from privcirnet.passes.surgery.edit import Replacement
 from privcirnet.passes.surgery.polynomial import exact_copy, polynomial_
 
 __all__ = ["Replacement", "exact_copy", "polynomial_"]

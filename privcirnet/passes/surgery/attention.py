@@ -16,14 +16,11 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
 from privcirnet.nn.agreement import agree
-from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
-from privcirnet.nn.functional.attention import softmax_attention
+from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention, softmax_attention
 from privcirnet.nn.modules import kind_of
-from privcirnet.nn.moves import Rearrange
-from privcirnet.nn.tokens import SliceChannels
-from privcirnet.passes.surgery.changes import TRAIN, Replacement
-from privcirnet.passes.surgery.edit import GraphEditor, path_of, shape_of, values_of
-from privcirnet.passes.surgery.moves import move_behind
+from privcirnet.nn.moves import Rearrange, SliceChannels
+from privcirnet.passes.surgery.edit import TRAIN, GraphEditor, Replacement, path_of, shape_of, values_of
+from privcirnet.passes.surgery.layout import move_behind
 from privcirnet.passes.surgery.multihead import Multihead
 
 _DOT = F.scaled_dot_product_attention

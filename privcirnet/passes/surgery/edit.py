@@ -1,7 +1,11 @@
-"""A traced network that is being changed node by node, with a report of what was done and of what could not be."""
+"""A traced network that is being changed node by node, with a report of what was done and of what could not be.
+
+:func:`name_unsupported` names operations that surgery would have replaced where a later step fails on them.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -13,8 +17,40 @@ from torch.fx.node import map_arg
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.nn.agreement import returned
 from privcirnet.nn.graph import module_of
-from privcirnet.nn.modules import named
-from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, Replacement
+from privcirnet.nn.modules import kind_of, named
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """One replacement.
+
+    Attributes:
+        path: path of the module, or name of the operation in the traced network.
+        after: class or description of the replacement; "" if it is gone.
+        effect: usual cost; "" if the network computes the same as before.
+    """
+
+    path: str
+    before: str
+    after: str
+    effect: str = ""
+
+    def __str__(self) -> str:
+        """Return the change as one line."""
+        line = f"{self.path}: {self.before} -> {self.after or 'nothing'}"
+        return f"{line} ({self.effect})" if self.effect else line
+
+
+TRAIN = "values differ: fine-tune, best with the original network as teacher"
+"""Effect of a replacement that needs training."""
+ONE_MORE = "one more encrypted layer"
+"""Effect of a new layer; the network computes the same."""
+TWO_MORE = "two more encrypted layers"
+"""Effect of two new layers."""
+WITHOUT_SOFTMAX = (
+    "no softmax at the end: the class of the logits is the same, and softmax of a decrypted answer gives probabilities"
+)
+"""Remedy for the last operation of many classifiers."""
 
 
 class GraphEditor:
@@ -224,3 +260,29 @@ def _said(module: nn.Module) -> str:
     if isinstance(module, nn.Conv2d):
         return f"depthwise {name}" if 1 < module.groups == module.in_channels else name
     return f"{name}({module.kernel_size})" if isinstance(module, nn.AvgPool2d) else name
+
+
+_KINDS = ("activation", "maximum", "gate", "layer norm")
+
+
+@contextmanager
+def name_unsupported(graph: fx.GraphModule) -> Iterator[None]:
+    """Name the operations of a network that are no polynomials if a step on it breaks a rule.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        RuleError: the step's error; it names the operations left to replace, if there are any.
+    """
+    try:
+        yield
+    except RuleError as error:
+        nodes = (node for node in graph.graph.nodes if kind_of(graph, node) in _KINDS)
+        remaining = [f"{path_of(node)} ({named(graph, node)})" for node in nodes]
+        if not remaining:
+            raise
+        first = "run train.py recipe=replace activation=aespa first, and give it as recipe.init"
+        remedy = f"{first}; activation=own keeps what he.nonlinear=exact runs"
+        rule = "a network must have polynomial operations before it is quantized"
+        raise RuleError(rule, got=f"{listed(remaining)}: {error.rule}", remedy=remedy) from error

@@ -1,14 +1,23 @@
-"""Layers and norms that are written as functions of parameters and buffers become modules of their own."""
+"""Layers, norms, activations, gates and max pools that are written as functions become modules of their own.
 
+Layers and norms are functions of parameters and buffers; activations, gates and maxima run exactly
+(he.nonlinear=exact).
+"""
+
+from collections.abc import Iterator
+from math import inf, log, prod
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
-from privcirnet.nn.modules import named
-from privcirnet.passes.surgery.edit import GraphEditor, shape_of, source_of, values_of
-from privcirnet.passes.surgery.reductions import call
+from privcirnet.nn.modules import FUNCTIONS, kind_of, named
+from privcirnet.nn.moves import Concat, Rearrange
+from privcirnet.passes.surgery.edit import ONE_MORE, GraphEditor, Replacement, path_of, shape_of, source_of, values_of
+from privcirnet.passes.surgery.layout import channels_last
+from privcirnet.passes.surgery.sums import call
+from privcirnet.passes.surgery.windows import side_of, window_of
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "linear": ("input", "weight", "bias"),
@@ -93,3 +102,89 @@ def _module(name: str, arguments: dict[str, Any], shape: tuple[int, ...]) -> nn.
         if hasattr(module, key) or parameter is not None:
             setattr(module, key, parameter)
     return module
+
+
+_KNOWN = f"{', '.join(kind.__name__ for kind in FUNCTIONS)}, PReLU, and max pools"
+_FAR = 2.0**20
+"""Argument at which an activation has its values far from zero."""
+
+
+def keep(edit: GraphEditor, node: fx.Node) -> None:
+    """Replace a node by the module that computes the same, or note that there is none."""
+    shape = shape_of(source_of(node))
+    values = torch.linspace(-9.1, 7.3, prod(shape)).to(edit.like)  # few of them, yet no two functions agree on all
+    values = values[torch.randperm(len(values), generator=torch.Generator().manual_seed(0))].reshape(shape)
+    expected = edit.compute(node, values.clone())
+    if (matching := next((form for form in _forms(edit, node) if _alike(form(values), expected)), None)) is not None:
+        if type(edit.module(node)) is not type(matching) or edit.calls(node.target) > 1:  # each has a name
+            edit.replace(node, matching, "")
+    elif slopes := _slopes(edit, node, values, expected):
+        _sloped(edit, node, *slopes)
+    else:
+        edit.cannot(node, f"replace it by polynomial_, or use one of {_KNOWN}")
+
+
+def _slopes(edit: GraphEditor, node: fx.Node, values: Tensor, expected: Tensor) -> tuple[Tensor, ...]:
+    """Return each channel's slope of negative values if a node is a ReLU with slopes, such as a PReLU; else nothing."""
+    if expected.shape != values.shape or channels_last(edit, node):
+        return ()
+    slopes = -edit.compute(node, torch.full_like(values, -1.0)).movedim(1, 0).flatten(1)[:, 0]
+    places = slopes.view(-1, *[1] * (values.ndim - 2))
+    return (slopes,) if _alike(values.clamp(min=0) + places * values.clamp(max=0), expected) else ()
+
+
+def _sloped(edit: GraphEditor, node: fx.Node, slopes: Tensor) -> None:
+    """Replace a ReLU with slopes of channels: a x + (1 - a) relu(x), by a convolution of two channels each."""
+    source, count, path = source_of(node), len(slopes), path_of(node)
+    relu = edit.insert(source, edit.free(f"{path}_relu"), nn.ReLU(), (source,))
+    joined = edit.insert(relu, edit.free(f"{path}_joined"), Concat(), (source, relu))
+    pairs = Rearrange.like(
+        lambda x: x.unflatten(1, (2, count)).transpose(1, 2).flatten(1, 2),
+        (2 * count, *shape_of(source)[2:]),
+        channels_last=False,
+    )
+    moved = edit.insert(joined, edit.free(f"{path}_pairs"), pairs, (joined,))
+    layer = nn.Conv2d(2 * count, count, 1, groups=count, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.stack([slopes, 1 - slopes], 1)[:, :, None, None])
+    edit.changes.append(Replacement(path, named(edit.graph, node), "ReLU and Conv2d", ONE_MORE))
+    edit.put_for(node, edit.insert(moved, edit.free(f"{path}_slopes"), layer, (moved,)))
+
+
+def _at(edit: GraphEditor, node: fx.Node, value: float) -> float:
+    like = torch.full(shape_of(source_of(node)), value).to(edit.like)
+    return edit.compute(node, like).flatten()[0].item()
+
+
+def _with_numbers(at_minus_one: float, at_zero: float, low: float, high: float) -> Iterator[nn.Module]:
+    """Yield the parametrized activations that have these values at -1, at 0 and far from it."""
+    yield nn.LeakyReLU(-at_minus_one)
+    if -_FAR < low < 0:
+        yield nn.ELU(-low)
+        yield nn.CELU(-low)
+    if at_zero > 0:
+        yield nn.Softplus(log(2) / at_zero)
+    if low < high:
+        yield nn.Hardtanh(-inf if low == -_FAR else low, inf if high == _FAR else high)
+
+
+def _alike(computed: Tensor, expected: Tensor) -> bool:
+    return computed.shape == expected.shape and torch.allclose(computed, expected, atol=1e-6)
+
+
+def _forms(edit: GraphEditor, node: fx.Node) -> Iterator[nn.Module]:
+    """Yield the modules that a node may be: activations and gates, or max pools that give its shape."""
+    before, after = shape_of(source_of(node)), shape_of(node)
+    if kind_of(edit.graph, node) != "maximum":
+        yield from (kind() for kind in FUNCTIONS)
+        yield nn.GELU("tanh")
+        yield from _with_numbers(*(_at(edit, node, value) for value in (-1.0, 0.0, -_FAR, _FAR)))
+        return
+    if len(before) != 4 or len(after) != 4:
+        return
+    if isinstance(module := edit.module(node), nn.MaxPool2d):
+        yield nn.MaxPool2d(module.kernel_size, module.stride, module.padding, ceil_mode=module.ceil_mode)
+    elif isinstance(window := window_of(edit.graph, node), nn.MaxPool2d):
+        yield nn.MaxPool2d(window.kernel_size, window.stride, window.padding, ceil_mode=window.ceil_mode)
+    if side := side_of(before, after):
+        yield nn.MaxPool2d(side if side[0] != side[1] else side[0])

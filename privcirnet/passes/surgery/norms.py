@@ -7,14 +7,12 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from privcirnet.nn.affine import Affine
 from privcirnet.nn.attention import PolynomialAttention
-from privcirnet.nn.fold_targets import place_of
 from privcirnet.nn.modules import named
 from privcirnet.nn.moves import Rearrange
-from privcirnet.nn.norm import OPTIONS, BlockBatchNorm2d, TokenBatchNorm, as_batch_norm, is_frozen_norm
-from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, Replacement
-from privcirnet.passes.surgery.edit import GraphEditor, path_of, shape_of, source_of
+from privcirnet.nn.neighbours import place_of
+from privcirnet.nn.norm import OPTIONS, Affine, BlockBatchNorm2d, TokenBatchNorm, as_batch_norm, is_frozen_norm
+from privcirnet.passes.surgery.edit import ONE_MORE, TRAIN, GraphEditor, Replacement, path_of, shape_of, source_of
 from privcirnet.passes.surgery.layout import channels_last
 
 GATES = {"sigmoid": (1 / 4, 1 / 2), "hardsigmoid": (1 / 6, 1 / 2)}
@@ -139,7 +137,7 @@ def scale(edit: GraphEditor, node: fx.Node, factors: Tensor, shifts: Tensor, eff
     Args:
         factors: (C,).
         shifts: (C,).
-        effect: see :mod:`.changes`.
+        effect: see :mod:`.edit`.
     """
     last = channels_last(edit, node)
     batch = (TokenBatchNorm if last else nn.BatchNorm2d)(len(factors))

@@ -24,33 +24,27 @@ from privcirnet.nn.checks import check_images, check_module, understood
 from privcirnet.nn.example import FUSED, IMAGE
 from privcirnet.nn.graph import evaluating, is_sum
 from privcirnet.nn.modules import kind_of, named
+from privcirnet.nn.neighbours import readers, summands, uses
 from privcirnet.nn.norm import is_frozen_norm
 from privcirnet.nn.quantizers import check_unquantized
-from privcirnet.nn.summands import readers, summands, uses
 from privcirnet.passes.convert import share_by_blocks_
 from privcirnet.passes.origin import compared, logits_of_some
 from privcirnet.passes.shape_tracing import trace_at
-from privcirnet.passes.surgery import (
-    exact_modules as own,
-)
-from privcirnet.passes.surgery import (
-    functions,
-    norms,
-    pads,
-    reductions,
-    strides,
-    sums,
-    upsampling,
-)
+from privcirnet.passes.surgery import functions, norms, pads, sums, windows
+from privcirnet.passes.surgery import functions as own
 from privcirnet.passes.surgery.attention import join_parts, read_attentions, settle_attention
-from privcirnet.passes.surgery.changes import TRAIN, WITHOUT_SOFTMAX, Replacement
-from privcirnet.passes.surgery.edit import GraphEditor, path_of, shape_of, values_of
-from privcirnet.passes.surgery.image_axis import put_images_first
-from privcirnet.passes.surgery.image_size import other_size
-from privcirnet.passes.surgery.layout import channels_last
-from privcirnet.passes.surgery.moves import settle_moves
+from privcirnet.passes.surgery.edit import (
+    TRAIN,
+    WITHOUT_SOFTMAX,
+    GraphEditor,
+    Replacement,
+    path_of,
+    shape_of,
+    values_of,
+)
+from privcirnet.passes.surgery.layout import channels_last, put_images_first, settle_moves
 from privcirnet.passes.surgery.multihead import multiheads_replaced
-from privcirnet.passes.surgery.pools import pool
+from privcirnet.passes.surgery.windows import other_size, pool
 
 ACTIVATIONS = (*REPLACEMENTS, "own")
 
@@ -233,7 +227,7 @@ def _visit(edit: GraphEditor, node: fx.Node, activation: str) -> None:
     if "constant" in node.meta:
         return
     if kind == "reduction" or named(edit.graph, node) == "mean":
-        settled = reductions.settle_reduction(edit, node)
+        settled = sums.settle_reduction(edit, node)
         if settled is None:
             return
         node, kind = settled, kind_of(edit.graph, settled)
@@ -259,7 +253,7 @@ def _settle_convolution(edit: GraphEditor, node: fx.Node, kind: str) -> None:
     if kind != "layer":
         pads.plain_convolution(edit, node)
     pads.pad_before(edit, node)
-    strides.square(edit, node)
+    windows.square(edit, node)
 
 
 def _replace(edit: GraphEditor, node: fx.Node, kind: str, activation: str) -> None:
@@ -283,7 +277,7 @@ def _replace(edit: GraphEditor, node: fx.Node, kind: str, activation: str) -> No
 
 
 _TAKEN_APART: dict[str, Callable[[GraphEditor, fx.Node], list[fx.Node]]] = {
-    "stack": reductions.stack,
+    "stack": sums.stack,
     "gated": functions.gated,
     "function": functions.as_modules,
 }
@@ -303,8 +297,8 @@ _REPLACED: dict[str, Callable[[GraphEditor, fx.Node], None]] = {
     "average": partial(pool, average=True),
     "maximum": partial(pool, average=False),
     "pad": sums.pad,
-    "upsample": upsampling.upsample,
-    "transposed layer": upsampling.transpose,
+    "upsample": pads.upsample,
+    "transposed layer": pads.transpose,
     "sum": sums.add,
     "difference": sums.add,
     "product": sums.multiply,

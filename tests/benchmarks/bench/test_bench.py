@@ -7,8 +7,7 @@ from benchmarks.bench.networks import network_shapes
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.cost import linear_cost
-from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning.cost import Objective, linear_cost
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.report.plots import grouped_bars, roofline

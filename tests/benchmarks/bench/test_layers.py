@@ -2,8 +2,7 @@ import pytest
 
 from benchmarks.bench.layers import Entry, bench_layer, bench_layers
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.parameters import choose
-from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, message_bytes
+from privcirnet.he.bfv.parameters import SEAL_SEED_BYTES, choose, message_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from tests.he.layer_examples import paper_layer

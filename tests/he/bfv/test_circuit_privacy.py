@@ -13,13 +13,13 @@ from privcirnet.he.bfv.engines import engine_of
 from privcirnet.he.bfv.kernels import reply
 from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET, ZERO_NOISE_BITS, flood_bits
 from privcirnet.he.bfv.parameters import choose, ordered_primes
-from privcirnet.he.layers import spectral
+from privcirnet.he.layers import spectral_layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.ring import sampling
 from privcirnet.he.rlwe.kernels import gadget
-from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.rlwe.kernels.rns import ring
 from tests.he.replies import no_flood, nothing, unswitched
 from tests.he.secrets import fresh, twin
 
@@ -57,7 +57,7 @@ class Game:
     def output(self, seed: int) -> Any:
         """The layer's result under the weights of a seed, in the server's form."""
         rows = np.random.default_rng(seed).integers(-127, 128, (4, 8, 3, 3))
-        weights = encode_weights(LAYER, spectral.weight_spectrum(LAYER.layout, rows, T), self.server)
+        weights = encode_weights(LAYER, spectral_layer.weight_spectrum(LAYER.layout, rows, T), self.server)
         (output,) = LAYER.evaluate(weights, self.server.receive_all(self.request, None), self.server, self.keys)
         return output
 

@@ -21,12 +21,13 @@ from privcirnet.he.bfv.parameters import (
     WIDE_RING_DEGREE,
     Parameters,
     choose,
+    key_bytes,
+    message_bytes,
     ordered_primes,
 )
-from privcirnet.he.bfv.sizes import key_bytes, message_bytes
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.rlwe.kernels.rns import ring
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, WireFormat
 from tests.he.pairs import some_places
 from tests.he.secrets import Reader, twin, values_of

@@ -13,7 +13,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv import batching, cleartext, sealfile
+from privcirnet.he.bfv import batching, engines
 from privcirnet.he.bfv import kernel_engine as kernel
 from privcirnet.he.bfv import seal as tenseal
 from privcirnet.he.bfv.client import KernelClient
@@ -22,17 +22,17 @@ from privcirnet.he.bfv.layer_circuit import LayerCircuit, Pair
 from privcirnet.he.bfv.noise import flood_bits, largest_plain_bits
 from privcirnet.he.bfv.parameters import (
     DEFAULT_COEFFICIENT_BITS,
+    SEAL_SEED_BYTES,
     WIDE_COEFFICIENT_BITS,
     WIDE_RING_DEGREE,
     Parameters,
     choose,
 )
-from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.kernels import gadget
-from privcirnet.he.rlwe.key_names import galois_element
+from privcirnet.he.rlwe.parameters import galois_element
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.system import threads
 from tests.he.circuit_examples import circuits, inputs_of, random_weights
@@ -63,13 +63,13 @@ class Engines:
     client: tenseal.TensealClient = field(init=False)
     ours: kernel.KernelServer = field(init=False)
     theirs: Reader = field(init=False)
-    clear: cleartext.CleartextServer = field(init=False)
+    clear: engines.CleartextServer = field(init=False)
 
     def __post_init__(self) -> None:
         self.sender = KernelClient(self.parameters)
         self.client = twin(self.sender)
         self.ours, self.theirs = kernel.KernelServer(self.parameters), Reader(self.parameters)
-        self.clear = cleartext.CleartextServer(self.parameters)
+        self.clear = engines.CleartextServer(self.parameters)
         self.keys, self.seal_keys = (
             server.load_keys(client.public_keys(self.steps), self.steps) for server, client in self.pairs
         )
@@ -96,7 +96,7 @@ class Engines:
     def seal_coefficients(self, found: Any) -> Residues:
         """The same of one of SEAL's."""
         context = self.theirs._context
-        return sealfile._words(context.save(found), context.data_level)[0]
+        return tenseal._words(context.save(found), context.data_level)[0]
 
     def loaded(self, found: kernel.KernelCiphertext) -> Any:
         """One of the kernel engine's ciphertexts as SEAL's."""
@@ -160,7 +160,7 @@ def bare_replies(
     switched = [server._apply(server._evaluator.mod_switch_to, own, list(level.parms_id)) for own in masked]
     places = kept or [None] * len(switched)
     files = map(context.save, switched)
-    return [sealfile.compact_reply(f, level, context.replies, p) for f, p in zip(files, places, strict=True)]
+    return [tenseal.compact_reply(f, level, context.replies, p) for f, p in zip(files, places, strict=True)]
 
 
 @pytest.mark.parametrize("parameters", [DEFAULT, NARROW, SHORT], ids=["default", "narrow", "short"])

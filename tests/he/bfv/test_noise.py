@@ -9,7 +9,6 @@ import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv import seal as tenseal
-from privcirnet.he.bfv import sealfile
 from privcirnet.he.bfv.noise import (
     ZERO_NOISE_BITS,
     check_noise,
@@ -29,8 +28,7 @@ from privcirnet.he.bfv.parameters import (
     choose,
 )
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.chooser import SETS
-from privcirnet.he.planning.noise_budget import switched_bits
+from privcirnet.he.planning.parameter_choice import SETS, switched_bits
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.ring import sampling
@@ -85,8 +83,8 @@ def bench(plain_bits: int, n: int, bits: tuple[int, ...]) -> tuple[int, dict[int
             result = apply(evaluator.apply_galois, apply(evaluator.transform_from_ntt, total), 3, galois)
             budgets[count] = decryptor.invariant_noise_budget(result)
     switched = apply(evaluator.mod_switch_to, result, list(own.reply_level.parms_id))
-    message = sealfile.compact_reply(own.save(switched), own.reply_level, own.replies)
-    rounded = own.load(seal.Ciphertext(context), sealfile.expand_reply(message, own.reply_level, own.replies))
+    message = tenseal.compact_reply(own.save(switched), own.reply_level, own.replies)
+    rounded = own.load(seal.Ciphertext(context), tenseal.expand_reply(message, own.reply_level, own.replies))
     return t, budgets, decryptor.invariant_noise_budget(rounded)
 
 

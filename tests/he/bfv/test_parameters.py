@@ -17,10 +17,12 @@ from privcirnet.he.bfv.parameters import (
     Parameters,
     choose,
     coefficient_primes,
+    message_bytes,
+    reply_bits,
+    reply_primes,
 )
-from privcirnet.he.bfv.sizes import message_bytes, reply_bits, reply_primes
 from privcirnet.he.ring import modular, sampling
-from privcirnet.he.rlwe.security import MAX_LOG_Q
+from privcirnet.he.rlwe.parameters import MAX_LOG_Q
 from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters
 
 GOOD = choose({9, 17}, 41)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privcirnet.he.bfv.kernel_engine import Limits, OutputBlock, Segment, schedule
 from privcirnet.he.bfv.layer_circuit import LayerCircuit, Pair
-from privcirnet.he.bfv.schedule import Limits, OutputBlock, Segment, schedule
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from tests.he.circuit_examples import circuits
 from tests.he.layer_examples import layers

@@ -5,10 +5,8 @@ import pytest
 
 from privcirnet.he.bfv import seal
 from privcirnet.he.bfv.engines import engine_of
-from privcirnet.he.bfv.parameters import choose
-from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES
-from privcirnet.he.rlwe.key_names import galois_element
-from privcirnet.he.rlwe.security import MAX_LOG_Q
+from privcirnet.he.bfv.parameters import SEAL_SEED_BYTES, choose
+from privcirnet.he.rlwe.parameters import MAX_LOG_Q, galois_element
 from tests.he.pairs import PARAMETERS, N, X, pair
 
 

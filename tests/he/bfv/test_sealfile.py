@@ -3,10 +3,8 @@ import functools
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv import seal, sealfile
-from privcirnet.he.bfv.parameters import choose
-from privcirnet.he.bfv.rounding import ReplyFormat
-from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, ReplyBits
+from privcirnet.he.bfv import seal
+from privcirnet.he.bfv.parameters import SEAL_SEED_BYTES, ReplyBits, ReplyFormat, choose
 from privcirnet.he.ring import sampling
 
 PARAMETERS = choose({1}, 23, 4096, (36, 35, 35))
@@ -23,9 +21,9 @@ def test_seeded_ciphertext_round_trip() -> None:
     client, _ = engines()
     context = client._context
     payload = context.save(client._encryptor.encrypt_symmetric(context.encode(SLOTS)))
-    message = sealfile.compact(payload, context.data_level)
+    message = seal.compact(payload, context.data_level)
     assert len(message) == context.data_level.compact_size(1) + SEAL_SEED_BYTES
-    assert sealfile.expand(message, context.data_level, ntt=False) == payload
+    assert seal.expand(message, context.data_level, ntt=False) == payload
 
 
 def test_a_reply_comes_back_but_for_what_is_rounded_away() -> None:
@@ -36,18 +34,17 @@ def test_a_reply_comes_back_but_for_what_is_rounded_away() -> None:
         server._evaluator.mod_switch_to, server.receive(client.encrypt(SLOTS)), list(level.parms_id)
     )
     payload = context.save(switched)
-    message = sealfile.compact_reply(payload, level, context.replies)
+    message = seal.compact_reply(payload, level, context.replies)
     assert len(message) == N * (bits.first + bits.second) // 8
     before, after = (
-        sealfile._words(p, level)[0].astype(object)
-        for p in (payload, sealfile.expand_reply(message, level, context.replies))
+        seal._words(p, level)[0].astype(object) for p in (payload, seal.expand_reply(message, level, context.replies))
     )
     (q,) = level.primes
     for polynomial, k in enumerate(bits):
         lost = (before[polynomial] - after[polynomial]) % q
         assert max(min(x, q - x) for x in lost.reshape(-1)) <= (q >> (k + 1)) + 1
     everything = ReplyFormat(level, ReplyBits(q.bit_length() + 1, q.bit_length() + 1))
-    assert sealfile.expand_reply(sealfile.compact_reply(payload, level, everything), level, everything) == payload
+    assert seal.expand_reply(seal.compact_reply(payload, level, everything), level, everything) == payload
 
 
 def test_keys_round_trip() -> None:
@@ -55,13 +52,13 @@ def test_keys_round_trip() -> None:
     context, elements = client._context, [3, 9, 27]
     payload = context.save(client._keys.create_galois_keys(elements))
     digits = len(context.data_level.primes)
-    message = sealfile.compact_keys(payload, context.key_level, digits)
+    message = seal.compact_keys(payload, context.key_level, digits)
     assert len(message) < len(payload) - 8 * N
-    assert sealfile.expand_keys(message, context.key_level, digits, elements) == payload
+    assert seal.expand_keys(message, context.key_level, digits, elements) == payload
     with pytest.raises(RuleError, match="the plan's rotations fix"):
-        sealfile.expand_keys(message, context.key_level, digits, elements[:2])
+        seal.expand_keys(message, context.key_level, digits, elements[:2])
 
 
 def test_file_header() -> None:
-    assert sealfile.wrap(b"abc", (4, 3)) == bytes.fromhex("5ea1 10 04 03 00 0000 1300000000000000") + b"abc"
-    assert sealfile.unwrap(sealfile.wrap(b"abc", (4, 3))) == b"abc"
+    assert seal.wrap(b"abc", (4, 3)) == bytes.fromhex("5ea1 10 04 03 00 0000 1300000000000000") + b"abc"
+    assert seal.unwrap(seal.wrap(b"abc", (4, 3))) == b"abc"

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv import batching, cleartext, interface, seal
+from privcirnet.he.bfv import batching, engines, interface, seal
 from privcirnet.he.bfv import client as kernel_client
 from privcirnet.he.bfv import kernel_engine as kernel
 from privcirnet.he.bfv.engines import ENGINES, engine_of
 from privcirnet.he.ring import modular
-from privcirnet.he.rlwe.key_names import galois_element
+from privcirnet.he.rlwe.parameters import galois_element
 from tests.he.pairs import KEPT, PARAMETERS, SINGLE, STEPS, N, T, X, Y, Z, pair
 
 
@@ -140,9 +140,9 @@ def test_the_compiled_engine_is_used() -> None:
 
 
 def test_engines_have_every_method_of_the_interface() -> None:
-    clients = cleartext.CleartextClient, seal.TensealClient, kernel_client.KernelClient
-    servers = cleartext.CleartextServer, seal.TensealServer, kernel.KernelServer
-    for role, engines in (("Client", clients), ("Server", servers)):
+    clients = engines.CleartextClient, seal.TensealClient, kernel_client.KernelClient
+    servers = engines.CleartextServer, seal.TensealServer, kernel.KernelServer
+    for role, kinds in (("Client", clients), ("Server", servers)):
         methods = {name for name in vars(getattr(interface, f"{role}Engine")) if not name.startswith("_")}
-        for engine in engines:
+        for engine in kinds:
             assert methods <= {*dir(engine), "parameters", "counts"}

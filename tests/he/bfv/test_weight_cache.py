@@ -8,7 +8,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv import kernel_engine as kernel
 from privcirnet.he.bfv.client import KernelClient
-from privcirnet.he.bfv.keys import ClientKeys
+from privcirnet.he.bfv.kernel_engine import ClientKeys
 from privcirnet.he.bfv.layer_circuit import LayerCircuit, fingerprint
 from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.bfv.weight_cache import WeightCache

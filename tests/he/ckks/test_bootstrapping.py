@@ -7,13 +7,21 @@ import pytest
 from numpy.polynomial import chebyshev as series
 
 from privcirnet.errors import RuleError
-from privcirnet.he.ckks import chebyshev, sparse_secret
+from privcirnet.he.ckks import bootstrapping
 from privcirnet.he.ckks.bootstrapping import Bootstrapping, parameters_for
-from privcirnet.he.ckks.cleartext import Cleartext
 from privcirnet.he.ckks.context import Context
+from privcirnet.he.ckks.evaluator import Cleartext
 from privcirnet.he.ckks.linear_map import LinearMap
+from privcirnet.he.ckks.parameters import check_weight, tail_bits
 from privcirnet.he.ckks.simulator import Simulator
-from privcirnet.he.rlwe.key_names import FROM_EPHEMERAL, LOW, RELINEARIZATION, TO_EPHEMERAL, conjugation_element, is_low
+from privcirnet.he.rlwe.parameters import (
+    FROM_EPHEMERAL,
+    LOW,
+    RELINEARIZATION,
+    TO_EPHEMERAL,
+    conjugation_element,
+    is_low,
+)
 from tests.he.ckks_toys import Pair, insecure_ckks, random_slots
 
 
@@ -35,10 +43,10 @@ def with_low(parameters):
 def test_polynomials_are_right_and_take_the_levels_that_are_said(degree):
     coefficients, x = np.random.default_rng(degree).normal(size=degree + 1), np.linspace(-1, 1, 512)
     clear, simulator = Cleartext(), Simulator(insecure_ckks(9))
-    found = chebyshev.Polynomial(clear, 2 * x.astype(complex), degree)(coefficients)
+    found = bootstrapping.Polynomial(clear, 2 * x.astype(complex), degree)(coefficients)
     np.testing.assert_allclose(found, series.chebval(x, coefficients), atol=1e-9)
-    estimate = chebyshev.Polynomial(simulator, simulator.fresh(2.0), degree)(coefficients)
-    assert 9 - estimate.level <= chebyshev.levels_of(degree)
+    estimate = bootstrapping.Polynomial(simulator, simulator.fresh(2.0), degree)(coefficients)
+    assert 9 - estimate.level <= bootstrapping.levels_of(degree)
     assert clear.counts["multiply"] <= 2 * degree**0.5 + degree.bit_length()
 
 
@@ -46,7 +54,7 @@ def test_polynomials_are_right_and_take_the_levels_that_are_said(degree):
 def test_the_probability_of_a_large_multiple_is_exact(weight, multiples):
     sums = np.random.default_rng(weight).uniform(-0.5, 0.5, (200_000, weight + 1)).sum(axis=1)
     found = (np.abs(np.rint(sums)) > multiples).mean()
-    want = 2 ** -sparse_secret.tail_bits(weight, multiples)
+    want = 2 ** -tail_bits(weight, multiples)
     assert abs(found - want) < 6 * math.sqrt(want / 200_000)
 
 
@@ -55,15 +63,15 @@ def test_the_multiples_keep_their_bound_as_often_as_is_said():
     assert parameters.log_q <= 1747
     refresh = Bootstrapping(parameters)
     assert (refresh.multiples, refresh.doublings, refresh.levels) == (12, 3, 12)
-    assert 2**-refresh.failure_bits >= 65536 * 2 ** -sparse_secret.tail_bits(32, 12)
-    assert sparse_secret.tail_bits(32, 11) < refresh.failure_bits + 16
-    assert math.isinf(sparse_secret.tail_bits(32, 16))
+    assert 2**-refresh.failure_bits >= 65536 * 2 ** -tail_bits(32, 12)
+    assert tail_bits(32, 11) < refresh.failure_bits + 16
+    assert math.isinf(tail_bits(32, 16))
 
 
 def test_what_is_refused():
     for n, weight in ((65536, 31), (32768, 64)):
         with pytest.raises(RuleError, match=r"32 or more at n = 65536: got .* ephemeral_weight=0"):
-            sparse_secret.check_weight(n, weight)
+            check_weight(n, weight)
     with pytest.raises(RuleError, match=r"CtoS and EvalMod: got 11; use upper_levels=12"):
         Bootstrapping(toy(), to_slots=3)
     simulator = Simulator(toy())

@@ -6,7 +6,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.ckks.parameters import CkksParameters, choose, levels_of
-from privcirnet.he.rlwe.security import MAX_LOG_Q
+from privcirnet.he.rlwe.parameters import MAX_LOG_Q
 from tests.he.ckks_toys import insecure_ckks
 
 

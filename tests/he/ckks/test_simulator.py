@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.ckks.cleartext import Cleartext
 from privcirnet.he.ckks.context import Context
+from privcirnet.he.ckks.evaluator import Cleartext
 from privcirnet.he.ckks.linear_map import LinearMap
 from privcirnet.he.ckks.parameters import CkksParameters
-from privcirnet.he.rlwe.key_names import RELINEARIZATION, conjugation_element
+from privcirnet.he.rlwe.parameters import RELINEARIZATION, conjugation_element
 from tests.he.ckks_toys import Pair, insecure_ckks, random_slots, simulate
 
 MAP = LinearMap({3 * d: random_slots(d) * 0.125 for d in range(6)})

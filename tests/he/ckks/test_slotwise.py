@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.ckks import embedding, fourier, slotwise
-from privcirnet.he.ckks.bootstrap_placement import bootstrap_placement
-from privcirnet.he.ckks.cleartext import Cleartext
-from privcirnet.he.ckks.layout import Layout
+from privcirnet.he.ckks import embedding, linear_map, slotwise
+from privcirnet.he.ckks.circuit import bootstrap_placement
+from privcirnet.he.ckks.evaluator import Cleartext
+from privcirnet.he.ckks.slotwise import Layout
 from privcirnet.he.ckks.sums import IMAGE, CkksNetwork, Convolution, Sum, Term
 from tests.he.ckks_toys import applied, in_slots, random
 
@@ -102,7 +102,7 @@ SLOTS = 64
 @pytest.mark.parametrize("levels", [1, 2, 3])
 def test_values_in_slots_become_coefficients_and_come_back(levels):
     values = random(0, 1, 2 * SLOTS)
-    found = applied(fourier.to_cins(SLOTS, SLOTS, levels), in_slots(values))
+    found = applied(linear_map.to_cins(SLOTS, SLOTS, levels), in_slots(values))
     np.testing.assert_allclose(found, embedding.to_slots(values[0]), atol=1e-12)
-    back = applied(fourier.from_cins(SLOTS, SLOTS, levels, 2j), found)
+    back = applied(linear_map.from_cins(SLOTS, SLOTS, levels, 2j), found)
     np.testing.assert_allclose(back, 2j * in_slots(values), atol=1e-12)

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers import bsgs
-from privcirnet.he.layers.bsgs import BsgsPlan, Product
-from privcirnet.he.layers.linear_transform import powers_of_two
+from privcirnet.he.layers.bsgs import BsgsPlan, Product, powers_of_two
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
-from privcirnet.he.rlwe.key_names import galois_element
+from privcirnet.he.rlwe.parameters import galois_element
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
 from tests.he.layer_examples import paper_layer, plans

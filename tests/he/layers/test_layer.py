@@ -10,9 +10,8 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.spectral_layer import SpectralLayer, UnplannedLayer, unplanned, unplanned_factor
 from privcirnet.he.layers.spectral_pieces import Piece
-from privcirnet.he.layers.unplanned import UnplannedLayer, unplanned, unplanned_factor
 from privcirnet.he.planning.cost import operation_cost
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import operations as op

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from privcirnet.he.layers import spectral
+from privcirnet.he.layers import spectral_layer
 from privcirnet.he.layers.integer import expand_rows
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout, slots_to_lanes
 from privcirnet.he.layers.spectral_pieces import Piece
-from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning.cost import Objective
 from privcirnet.he.planning.planner import cheapest_layer, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.ring import cyclic, modular
-from privcirnet.he.rlwe.key_names import galois_element
+from privcirnet.he.rlwe.parameters import galois_element
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
 from tests.he.layer_examples import depthwise_shapes, layers
@@ -34,7 +34,7 @@ def assert_exact(layer: SpectralLayer) -> Party:
     assert (party.run(x) == slow_layer(shape, b, rows, bias, x)).all()
     assert party.server.counts["rotate"] == layer.rotations
     t = parameters.plain_modulus
-    spectrum = spectral.weight_spectrum(layer.layout, rows, t)
+    spectrum = spectral_layer.weight_spectrum(layer.layout, rows, t)
     zeros = layer.pmults - len(list(layer.plaintexts(spectrum, t)))  # of weights that happen to cancel
     assert party.server.counts["pmult"] == layer.pmults - zeros
     assert zeros <= 1 + layer.pmults // 50
@@ -99,7 +99,7 @@ def test_block_size_1_with_a_1x1_kernel_is_bolt() -> None:
     assert layer.transform_lengths == {1}
     t, rows = insecure_parameters(N).plain_modulus, random_rows(shape, 1)
     assert (
-        spectral.weight_spectrum(layer.layout, rows, t)[0, ..., 0, 0, 0] == modular.residues(rows[..., 0, 0], t)
+        spectral_layer.weight_spectrum(layer.layout, rows, t)[0, ..., 0, 0, 0] == modular.residues(rows[..., 0, 0], t)
     ).all()
     x = modular.residues(random_input(shape), t)
     lanes = slots_to_lanes(layer.encode_input(x, t), 32)
@@ -130,7 +130,7 @@ def test_spectrum_is_the_transform_of_the_circulant_kernel() -> None:
     shape, b = LinearShape(4, 2, 6, 3, 3, 1, 1), 3
     layout = SpectralLayout.whole(shape, b)
     t, rows = insecure_parameters(N, layout.transform_lengths).plain_modulus, random_rows(shape, b)
-    spectrum = spectral.weight_spectrum(layout, rows, t)[0]
+    spectrum = spectral_layer.weight_spectrum(layout, rows, t)[0]
     dense = expand_rows(rows, b)
     lengths = (b, *layout.extent)
     assert lengths == (3, 5, 3)

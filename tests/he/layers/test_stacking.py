@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privcirnet.he.layers.layer import join, pitch, repeated, split, stacked_shape
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.stacking import join, pitch, repeated, split, stacked_shape
 from tests.he.exchange import random_input, random_rows, slow_layer
 from tests.he.layer_examples import depthwise_shapes, shapes
 

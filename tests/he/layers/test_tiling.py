@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.layers.shape import Axis
-from privcirnet.he.layers.tiling import CyclicTiles
+from privcirnet.he.layers.spectral_layout import CyclicTiles
 
 AXES = [
     Axis(size, kernel, stride, padding)

@@ -2,10 +2,8 @@ import numpy as np
 import pytest
 
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.measure.calibrate import _INPUTS, _seconds, calibrate, circuits
-from privcirnet.he.measure.online import LAYERS, clear_calls, clear_seconds
-from privcirnet.he.planning.cost import linear_cost
-from privcirnet.he.planning.online import clear_work
+from privcirnet.he.measure.calibrate import _INPUTS, LAYERS, _seconds, calibrate, circuits, clear_calls, clear_seconds
+from privcirnet.he.planning.cost import clear_work, linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import LINKS, ONLINE, OPERATIONS
 from privcirnet.he.ring import modular

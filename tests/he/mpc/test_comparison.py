@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.mpc.comparison import ComparisonMerge, DigitComparison
-from privcirnet.he.mpc.ot.keys import ReceiverOts, SenderOts
+from privcirnet.he.mpc.ot.session import ReceiverOts, SenderOts
 from tests.he.mpc.transfers import bits_of, both
 
 VALUES = 128

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from privcirnet.he.mpc.kernels import field
+from privcirnet.he.mpc.kernels import blocks
 from privcirnet.he.mpc.ot.ciphers import check_point, linear_check
 
 KEY = bytes(range(16))
@@ -12,31 +12,31 @@ KEY = bytes(range(16))
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     out = np.empty(2, np.uint64)
-    field.product(out, a, b)
+    blocks.field_product(out, a, b)
     return out
 
 
-def ghash(blocks: np.ndarray) -> np.ndarray:
-    column = blocks.reshape(-1)
+def ghash(rows: np.ndarray) -> np.ndarray:
+    column = rows.reshape(-1)
     first, zero = linear_check(KEY, [column, np.zeros_like(column)])
     return first ^ zero
 
 
-def blocks(count: int) -> np.ndarray:
+def random_blocks(count: int) -> np.ndarray:
     return np.frombuffer(os.urandom(16 * count), np.uint64).reshape(count, 2)
 
 
 def test_products_are_those_of_ghash():
     h = check_point(KEY)
-    for a in blocks(20):
+    for a in random_blocks(20):
         assert (product(product(a, h), h) == ghash(a)).all()
-    for a, b in zip(blocks(20), blocks(20), strict=True):
+    for a, b in zip(random_blocks(20), random_blocks(20), strict=True):
         assert (product(a, b) == product(b, a)).all()
 
 
 def test_a_combination_is_a_polynomial_in_x():
-    rows, out = blocks(128), np.empty(2, np.uint64)
-    field.combination(out, rows)
+    rows, out = random_blocks(128), np.empty(2, np.uint64)
+    blocks.combination(out, rows)
     powers, one = [np.zeros(2, np.uint64) for _ in rows], np.uint64(1)
     for i, power in enumerate(powers):
         power[i // 64] = one << np.uint64(i % 64 // 8 * 8 + 7 - i % 8)
@@ -51,5 +51,5 @@ def test_weights_are_ghash_of_ones_at_the_leaves():
         leaf = ((1 - sides.astype(int)) << np.arange(depth - 1, -1, -1)).sum(1)
         message[np.arange(trees), leaf, 0] = 0x80
         out = np.empty(2, np.uint64)
-        field.weights(out, check_point(KEY), sides)
+        blocks.weights(out, check_point(KEY), sides)
         assert (out == ghash(message)).all()

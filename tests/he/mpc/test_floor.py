@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.mpc.floor import ExactFloor
-from privcirnet.he.mpc.floor_parties import (
+from privcirnet.he.mpc.floor import (
+    ExactFloor,
     client_numbers,
     client_offline,
     client_online,

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.mpc.lookup import Lookup
-from privcirnet.he.mpc.lookup_parties import client_ahead, client_online, server_ahead, server_online
+from privcirnet.he.mpc.lookup import Lookup, client_ahead, client_online, server_ahead, server_online
 from privcirnet.he.mpc.messages import OfflineState
 from tests.he.mpc.transfers import both, converse
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.mpc.kernels.planes import values_into
-from privcirnet.he.mpc.ot.keys import planes
+from privcirnet.he.mpc.ot.session import planes
 from tests.he.mpc.transfers import bits_of
 
 

@@ -6,12 +6,17 @@ from privcirnet.errors import RuleError
 from privcirnet.he.bfv.noise import check_noise, noise_bits
 from privcirnet.he.bfv.parameters import Parameters, ParameterSet
 from privcirnet.he.bfv.parameters import choose as choose_parameters
-from privcirnet.he.planning.chooser import SETS, ParameterChoice, choose
-from privcirnet.he.planning.noise_budget import ParameterCandidate
+from privcirnet.he.planning.parameter_choice import (
+    SETS,
+    ParameterCandidate,
+    ParameterChoice,
+    Requirements,
+    choose,
+    requirements,
+)
 from privcirnet.he.planning.plan_program import options
 from privcirnet.he.planning.profile import COUNTED, LINKS
-from privcirnet.he.planning.requirements import Requirements, requirements
-from privcirnet.he.program import bounds, truncation
+from privcirnet.he.program import bounds
 from tests.he.networks import network
 
 LOCAL, DEFAULT, FASTEST = LINKS["local"], SETS[0], SETS[4]
@@ -47,7 +52,7 @@ def fits(option: ParameterCandidate, t: int, bits: float) -> bool:
         check_noise(program.parameters, noise, "any")
     except RuleError:
         return False
-    return truncation.wrap_probability(program, SIZES) <= 2.0**-bits
+    return bounds.wrap_probability(program, SIZES) <= 2.0**-bits
 
 
 def exhaustive(option: ParameterCandidate, bits: float) -> list[int]:

@@ -7,9 +7,8 @@ import pytest
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET, largest_plain_bits
 from privcirnet.he.bfv.parameters import ParameterSet
-from privcirnet.he.planning.chooser import SETS, WIDE, choose, sets_for
-from privcirnet.he.planning.noise_budget import judge
-from privcirnet.he.rlwe.security import MAX_LOG_Q, check_security
+from privcirnet.he.planning.parameter_choice import SETS, WIDE, choose, judge, sets_for
+from privcirnet.he.rlwe.parameters import MAX_LOG_Q, check_security
 from tests.he.planning.case import DEFAULT, FASTEST, LONG, candidates, choice, exhaustive, wants
 
 

@@ -7,14 +7,12 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.engines import engine_of
-from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, choose
-from privcirnet.he.bfv.sizes import message_bytes
+from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, choose, message_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning import cost, planner, profile
-from privcirnet.he.planning.cost import Cost, linear_cost, operation_cost, square_cost
-from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning.cost import Cost, Objective, linear_cost, operation_cost, square_cost
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import LINKS, OPERATIONS, NetworkLink, Profile
 from privcirnet.he.program import operations as op

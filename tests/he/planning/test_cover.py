@@ -13,11 +13,9 @@ from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.layers import bsgs
 from privcirnet.he.layers.bsgs import BsgsPlan
 from privcirnet.he.layers.spectral_layer import SpectralLayer
-from privcirnet.he.planning import cover
-from privcirnet.he.planning.cost import Cost, plan_cost
-from privcirnet.he.planning.cover import Contents, CoverGrid, covers, lane_contents
-from privcirnet.he.planning.goal import Objective
-from privcirnet.he.planning.planner import plan_layer
+from privcirnet.he.planning import planner
+from privcirnet.he.planning.cost import Cost, Objective, plan_cost
+from privcirnet.he.planning.planner import Contents, CoverGrid, covers, lane_contents, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, NetworkLink, Profile
 
 Slow = tuple[Cost, list[tuple[int, int, BsgsPlan]]]
@@ -92,7 +90,7 @@ def test_covers_are_those_of_the_plain_recursion_to_the_bit(grid: CoverGrid, goa
     found, expected = covers(grid, GOALS[goal]), slow_covers(grid, GOALS[goal])
     assert [Cost(*one.seconds) for one in found] == [cost for cost, _ in expected]
     for one, (_, pieces) in zip(found, expected, strict=True):
-        assert one.pieces == tuple(cover.piece_of(plan, groups, tiles) for groups, tiles, plan in pieces)
+        assert one.pieces == tuple(planner.piece_of(plan, groups, tiles) for groups, tiles, plan in pieces)
         assert one.size == len(one.pieces)
         assert sum(piece.groups * piece.tiles for piece in one.pieces) == grid.groups * grid.tiles
 

@@ -5,9 +5,8 @@ import dataclasses
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.chooser import SETS
-from privcirnet.he.planning.disclosure import classified
-from privcirnet.he.planning.plan_program import Target, plan_program
+from privcirnet.he.planning.parameter_choice import SETS
+from privcirnet.he.planning.plan_program import Target, classified, plan_program
 from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.operation import Node

@@ -7,12 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET
-from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.bfv.sizes import message_bytes
+from privcirnet.he.bfv.parameters import Parameters, message_bytes
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.unplanned import unplanned_factor
-from privcirnet.he.planning.chooser import SETS, WIDE, sets_for
+from privcirnet.he.layers.spectral_layer import unplanned_factor
 from privcirnet.he.planning.cost import for_one_use, operation_cost
+from privcirnet.he.planning.parameter_choice import SETS, WIDE, sets_for
 from privcirnet.he.planning.plan_program import (
     Planned,
     Target,
@@ -23,7 +22,7 @@ from privcirnet.he.planning.plan_program import (
     scaled,
 )
 from privcirnet.he.planning.profile import COUNTED, LINKS, ONLINE
-from privcirnet.he.program import truncation
+from privcirnet.he.program import bounds
 from privcirnet.he.program.operations import ExactTruncate, MatMul, Truncate
 from privcirnet.he.program.program import Program, layers_of
 from tests.he.networks import attention, random_image
@@ -88,7 +87,7 @@ def test_encrypted_inference_at_the_chosen_parameters(failure_bits: int, expecte
     assert program.parameters.ring_degree == expected
     assert {layer.ring_degree for _, layer in program.linear_nodes} == {expected}
     assert verdict.budget.left >= MIN_NOISE_BUDGET
-    assert -math.log2(truncation.wrap_probability(program, fitted.sizes)) >= failure_bits
+    assert -math.log2(bounds.wrap_probability(program, fitted.sizes)) >= failure_bits
     check(program, *parties(program, "tenseal"), random_image(program))
 
 

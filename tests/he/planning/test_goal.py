@@ -10,8 +10,7 @@ from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
-from privcirnet.he.planning.cost import Cost
-from privcirnet.he.planning.goal import LayerChoice, Objective, table
+from privcirnet.he.planning.cost import Cost, LayerChoice, Objective, table
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 

@@ -11,11 +11,18 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET, flood_bits, noise_bits, noise_budget, square_noise_bits
 from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.chooser import SETS, WIDE, choose
-from privcirnet.he.planning.noise_budget import ParameterCandidate, budget, judge
+from privcirnet.he.planning.parameter_choice import (
+    SETS,
+    WIDE,
+    ParameterCandidate,
+    Requirements,
+    budget,
+    choose,
+    judge,
+    requirements,
+)
 from privcirnet.he.planning.plan_program import options
 from privcirnet.he.planning.profile import COUNTED
-from privcirnet.he.planning.requirements import Requirements, requirements
 from privcirnet.he.program import bounds, limits
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Linear

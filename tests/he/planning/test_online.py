@@ -5,9 +5,8 @@ import pytest
 
 from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.mpc.local.circulant import matrices
-from privcirnet.he.mpc.local.matrix_products import MatrixProducts
-from privcirnet.he.planning.online import MESSAGE_BYTE, block_products, clear_work, online_cost, online_seconds
+from privcirnet.he.mpc.local.matrix_products import MatrixProducts, matrices
+from privcirnet.he.planning.cost import MESSAGE_BYTE, block_products, clear_work, online_cost, online_seconds
 from privcirnet.he.planning.plan_program import scaled
 from privcirnet.he.planning.profile import COUNTED, ONLINE, NetworkLink, Profile
 from privcirnet.he.program.operations import ExactReLU, Square, Truncate

@@ -9,9 +9,8 @@ from privcirnet.he.layers import bsgs
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
-from privcirnet.he.planning import cost, goal, planner
-from privcirnet.he.planning.cost import linear_cost
-from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning import cost, planner
+from privcirnet.he.planning.cost import Objective, linear_cost
 from privcirnet.he.planning.planner import candidate_layers, cheapest_layer, counted_goal, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
 from privcirnet.he.program import limits
@@ -20,7 +19,7 @@ from tests.he.layer_examples import paper_layer
 FREE = LINKS["local"]
 
 
-def predicted(choice: goal.LayerChoice) -> cost.Cost:
+def predicted(choice: cost.LayerChoice) -> cost.Cost:
     """Predicted seconds of the chosen layer, priced as a whole."""
     return linear_cost(choice.layer, choice.goal.profile, choice.goal.link)
 

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.he.bfv.parameters import choose
-from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.layer import Layer, stacked_shape
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.stacking import stacked_shape
 from privcirnet.he.planning import stacks
 from privcirnet.he.planning.cost import linear_cost
-from privcirnet.he.planning.noise_budget import layers_noise_bits
+from privcirnet.he.planning.parameter_choice import layers_noise_bits
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 from privcirnet.he.planning.stacks import StackCandidate, best, with_stacks

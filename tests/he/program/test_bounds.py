@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import expand_rows
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.program import bounds, truncation
+from privcirnet.he.program import bounds
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import NO_ROWS, Node, Weights
 from privcirnet.he.program.operations import Add, Input, Linear, MatMul, Scale, Square, SumPool, Truncate
@@ -205,8 +205,8 @@ def test_wrap_probability_is_the_sum_over_values() -> None:
     intervals = bounds.prove(made)
     largest = [np.maximum(np.abs(low), np.abs(high)) + 1 for low, high in (intervals["a"], intervals["b"])]
     expected = sum(int(v.sum()) for v in largest) / PARAMETERS.plain_modulus
-    assert truncation.wrap_probability(made, bounds.largest_sizes(intervals)) == pytest.approx(expected, rel=1e-12)
-    assert truncation.wrap_probability(chain(conv("a", "x")), bounds.largest_sizes(intervals)) == 0
+    assert bounds.wrap_probability(made, bounds.largest_sizes(intervals)) == pytest.approx(expected, rel=1e-12)
+    assert bounds.wrap_probability(chain(conv("a", "x")), bounds.largest_sizes(intervals)) == 0
 
 
 def test_a_wrong_result_passes_only_if_its_other_bits_do() -> None:
@@ -217,5 +217,5 @@ def test_a_wrong_result_passes_only_if_its_other_bits_do() -> None:
         "not known": (replace(made, output_bits=0), 0),
     }
     for program, bits in spare.values():
-        facts = truncation.truncation_facts(program, sizes)
+        facts = bounds.truncation_facts(program, sizes)
         assert facts["failure_per_image_log2"] - facts["unnoticed_per_image_log2"] == pytest.approx(bits)

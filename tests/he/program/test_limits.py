@@ -9,14 +9,13 @@ import pytest
 from benchmarks.bench.networks import NETWORKS, network_shapes
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.engines import engine_of
-from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose
-from privcirnet.he.bfv.sizes import key_bytes
-from privcirnet.he.layers import size_limits
+from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose, key_bytes
+from privcirnet.he.layers import spectral_pieces
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import Axis, LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.spectral_layout import CyclicTiles
 from privcirnet.he.layers.spectral_pieces import Piece
-from privcirnet.he.layers.tiling import CyclicTiles
 from privcirnet.he.program import limits, manifest
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Add, Input, Linear
@@ -70,8 +69,8 @@ TOO_MUCH = {
     ),
     "keys": (program(gemm(1, 4096, 4096, Piece(1, 1, 4096, 2048))), "node y: Galois keys of 14.* bytes"),
     "products": (program(gemm(64, 8192, 8192, Piece(1, 64, 128, 64))), "node y: 524288 products"),
-    "tiles": (program(column(size_limits.MAX_TILES + 1, 1)), "node y: 1025 x 1 tiles"),
-    "pieces": (program(column(4, 1, size_limits.MAX_PIECES + 1)), "node y: 4097 pieces"),
+    "tiles": (program(column(spectral_pieces.MAX_TILES + 1, 1)), "node y: 1025 x 1 tiles"),
+    "pieces": (program(column(4, 1, spectral_pieces.MAX_PIECES + 1)), "node y: 4097 pieces"),
     "nodes": (
         chain(limits.MAX_NODES, 4),
         "at most 4096 nodes with 67108864 values in all: got 4097 nodes, 65537 values",
@@ -171,8 +170,8 @@ def test_lists_are_short(path: tuple[str | int, ...], count: int) -> None:
 
 
 def test_limits_are_inclusive() -> None:
-    assert column(size_limits.MAX_TILES, 1).size_excess == ""
-    assert column(4, 1, size_limits.MAX_PIECES).size_excess == ""
+    assert column(spectral_pieces.MAX_TILES, 1).size_excess == ""
+    assert column(4, 1, spectral_pieces.MAX_PIECES).size_excess == ""
 
 
 def test_products_are_at_most_counted() -> None:

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.planning.plan_program import decompose_all
 from privcirnet.he.program import bounds
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.bounds import Intervals
-from privcirnet.he.program.composite import decompose_all
 from privcirnet.he.program.interpreter import Integers
+from privcirnet.he.program.manifest import check_nodes
 from privcirnet.he.program.operation import KINDS, NO_ROWS, Node, Weights
 from privcirnet.he.program.program import Network
-from privcirnet.he.program.validate import check_nodes
 
 SHAPE = (6, 7, 6)
 POOLS = [

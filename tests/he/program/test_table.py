@@ -10,8 +10,7 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.program import manifest
 from privcirnet.he.program.exact import ExactReLU, ExactStep, ExactTruncate
-from privcirnet.he.program.nonpolynomial import TABULATED, WITH_NUMBERS
-from privcirnet.he.program.table import ExactTable, tabulated
+from privcirnet.he.program.table import TABULATED, WITH_NUMBERS, ExactTable, tabulated
 from privcirnet.nn.functional.quantize import quantize_activation
 from tests.he.networks import network
 from tests.he.program.test_nonpolynomial import TORCH as ACTIVATIONS

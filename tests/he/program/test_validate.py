@@ -7,10 +7,10 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.parameters import choose
+from privcirnet.he.layers.layer import Stack, stacked_shape
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
-from privcirnet.he.layers.stacking import Stack, stacked_shape
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Add, Input, Linear, Square, SumPool

@@ -20,8 +20,7 @@ import numpy as np
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.parameters import choose, ordered_primes
-from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, key_bytes, reply_bits
+from privcirnet.he.bfv.parameters import SEAL_SEED_BYTES, choose, key_bytes, ordered_primes, reply_bits
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
@@ -30,15 +29,14 @@ from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import NO_ROWS, Node, Weights
 from privcirnet.he.program.operations import Add, Input, Linear, MatMul, Square
-from privcirnet.he.program.program import Program
+from privcirnet.he.program.program import ImpossibleResultError, Program
 from privcirnet.he.program.rearrangement import Flatten
-from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.protocol.schedule import schedule_of
-from privcirnet.he.rlwe.security import MAX_LOG_Q
+from privcirnet.he.rlwe.parameters import MAX_LOG_Q
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, WireFormat
 from tests.he.exchange import random_rows
 from tests.he.parties import rounds

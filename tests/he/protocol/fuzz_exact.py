@@ -14,7 +14,7 @@ from random import Random
 import numpy as np
 
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.unplanned import unplanned
+from privcirnet.he.layers.spectral_layer import unplanned
 from privcirnet.he.mpc.ot import silent
 from privcirnet.he.planning.plan_program import Target, plan_program
 from privcirnet.he.planning.profile import COUNTED, LINKS
@@ -22,10 +22,9 @@ from privcirnet.he.program.exact import ExactReLU
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear, MaxPool, Truncate
-from privcirnet.he.program.program import Network, Program
+from privcirnet.he.program.program import ImpossibleResultError, Network, Program
 from privcirnet.he.program.rearrangement import Flatten
 from privcirnet.he.program.table import tabulated
-from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server

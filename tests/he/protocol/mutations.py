@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from privcirnet.he.layers.shape import Axis
-from privcirnet.he.layers.tiling import CyclicTiles
+from privcirnet.he.layers.spectral_layout import CyclicTiles
 from privcirnet.he.ring import modular
 from tests.conftest import WHOLE
 

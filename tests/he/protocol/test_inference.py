@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.bfv.engines import ENGINES
-from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, message_bytes, reply_bits
+from privcirnet.he.bfv.parameters import SEAL_SEED_BYTES, message_bytes, reply_bits
 from privcirnet.he.layers import subring
 from privcirnet.he.program.operations import Linear, Square
 from privcirnet.he.program.program import Program

@@ -18,7 +18,7 @@ from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.rounds import table
 from privcirnet.he.protocol.schedule import schedule_of
-from privcirnet.runs.memory import check_sessions
+from privcirnet.runs.compiled import check_sessions
 from tests.he.held import Party
 from tests.he.networks import network
 
@@ -86,6 +86,6 @@ def test_memory_of_a_preparation_is_what_is_said(values: int, monkeypatch: pytes
 def test_all_sessions_of_a_server_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     program = one_relu(1 << 22)
     check_sessions([program, SMALL], 4.0, 1)
-    monkeypatch.setattr("privcirnet.runs.memory.machine_bytes", lambda: 5 * GB)
+    monkeypatch.setattr("privcirnet.runs.compiled.machine_bytes", lambda: 5 * GB)
     with pytest.raises(RuleError, match=r"all sessions of a server must fit its memory.*use sessions=\d"):
         check_sessions([program, SMALL], 4.0, 4)

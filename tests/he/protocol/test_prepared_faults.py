@@ -8,7 +8,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.layers.stacking import MOST_IMAGES
+from privcirnet.he.layers.layer import MOST_IMAGES
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.offline import correlated

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from privcirnet.he.bfv import cleartext
 from privcirnet.he.bfv import client as kernel_client
+from privcirnet.he.bfv import engines
 from privcirnet.he.bfv import kernel_engine as kernel
 from privcirnet.he.bfv import seal as tenseal
-from privcirnet.he.layers import spectral
+from privcirnet.he.layers import spectral_layer
 from privcirnet.he.layers.bsgs import BsgsPlan
 from privcirnet.he.layers.integer import expand_rows
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.kernels.ntt import Tables
-from privcirnet.he.rlwe.kernels.modulus import RnsRing
+from privcirnet.he.rlwe.kernels.rns import RnsRing
 from tests.he.networks import network, random_image
 
 
@@ -39,7 +39,7 @@ def reachable(*roots: object) -> list[object]:
 SECRETS = (
     kernel_client.KernelClient,
     tenseal.TensealClient,
-    cleartext.CleartextClient,
+    engines.CleartextClient,
     seal.KeyGenerator,
     seal.SecretKey,
     seal.Encryptor,
@@ -98,7 +98,7 @@ def test_the_client_reaches_no_weight(midway: tuple[list[object], list[object], 
     secrets = []
     for node, layer in program.linear_nodes:
         weights = program.weights[node.name]
-        spectrum = spectral.weight_spectrum(layer.layout, weights.rows, t)
+        spectrum = spectral_layer.weight_spectrum(layer.layout, weights.rows, t)
         dense = expand_rows(weights.rows, layer.block_size)
         secrets += [weights.rows, weights.bias, modular.residues(weights.bias, t), spectrum, dense]
         assert holds(arrays(of_server), weights.rows)

@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from privcirnet.he.ring import modular, sampling
-from privcirnet.he.ring.stream import stream
+from privcirnet.he.ring.sampling import stream
 from tests.he import sampling_oracles
 
 T = modular.largest_prime(41, 16384)

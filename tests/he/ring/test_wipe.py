@@ -1,6 +1,6 @@
 import numpy as np
 
-from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.ring.sampling import wipe
 
 
 def test_arrays_are_zeroed_and_others_passed_over() -> None:

@@ -9,7 +9,7 @@ from privcirnet.he.bfv.parameters import (
     choose,
 )
 from privcirnet.he.program import manifest
-from privcirnet.he.rlwe.security import MAX_LOG_Q, TABLES
+from privcirnet.he.rlwe.parameters import MAX_LOG_Q, TABLES
 from tests.he.networks import network
 
 GOOD = choose({9, 17}, 41)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from privcirnet.he.system import memory
-from privcirnet.he.system.memory import machine_bytes
+from privcirnet.he.system import process
+from privcirnet.he.system.process import machine_bytes
 
 GIB = 1 << 30
 JOB = "system.slice/slurmstepd.scope/job_7/step_0/user/task_0"
@@ -14,9 +14,9 @@ JOB = "system.slice/slurmstepd.scope/job_7/step_0/user/task_0"
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of all groups, in place of the system's; a machine of 64 GiB."""
-    monkeypatch.setattr(memory, "_GROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(memory, "_MEMBERSHIP", tmp_path / "membership")
-    monkeypatch.setattr(memory.os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1 << 24}[name])
+    monkeypatch.setattr(process, "_GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(process, "_MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(process.os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1 << 24}[name])
     return tmp_path / "cgroup"
 
 

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from privcirnet.nn.functional.block_norm import block_norm
+from privcirnet.nn.functional.batch_norm import block_norm
 
 
 def slow(x, gamma, beta, b, eps):

@@ -6,8 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.nn.functional.circulant import admissible_block_sizes, expand, is_circulant, pad_blocks, project
-from privcirnet.nn.functional.sensitivity import squared_error
+from privcirnet.nn.functional.circulant import (
+    admissible_block_sizes,
+    expand,
+    is_circulant,
+    pad_blocks,
+    project,
+    squared_error,
+)
 from tests.nn.functional.test_circulant import random_weight
 
 

@@ -5,8 +5,8 @@ from torch.nn.functional import conv2d
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
+from privcirnet.nn.functional.batch_norm import block_mean, block_variance, fold_batch_norm, scale_inputs
 from privcirnet.nn.functional.circulant import expand, is_circulant
-from privcirnet.nn.functional.fusion import block_mean, block_variance, fold_batch_norm, scale_inputs
 from tests import tolerances
 from tests.nn.functional.test_circulant import random_weight
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privcirnet.nn.functional.grids import Grid, grid_of
+from privcirnet.nn.moves import Grid, grid_of
 
 
 def places_of(grid: Grid) -> list[int]:

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from privcirnet.nn.functional.moments import pooled_means, power_means
+from privcirnet.nn.functional.batch_norm import pooled_means, power_means
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((3, 4, 2, 5), 1), ((3, 5, 4), -1), ((6, 4), -1), ((6, 4), 1)])

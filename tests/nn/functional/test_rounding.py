@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from privcirnet.nn.functional import rounding
+from privcirnet.nn.functional import quantize
 from privcirnet.nn.functional.quantize import quantize_activation, quantize_learned
 
 SEEDED = torch.Generator().manual_seed(0)
@@ -21,7 +21,7 @@ LIMITS = (-100, 90)
 
 @pytest.fixture(params=[1, 3])
 def _threads(request, monkeypatch):
-    monkeypatch.setattr(rounding, "PER_THREAD", 16)
+    monkeypatch.setattr(quantize, "PER_THREAD", 16)
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield
@@ -44,9 +44,9 @@ def learned(x, number, stochastic=False):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_rounding_to_nearest_is_torchs(layout, monkeypatch):
     x, number = LAYOUTS[layout], torch.tensor(-1.0)
-    assert rounding.compiled_for(x)
+    assert quantize.compiled_for(x)
     found = [run(x, learned, number), run(x, lambda x: quantize_activation(x, -1))]
-    monkeypatch.setattr(rounding, "compiled_for", lambda x: False)
+    monkeypatch.setattr(quantize, "compiled_for", lambda x: False)
     expected = [run(x, learned, number), run(x, lambda x: quantize_activation(x, -1))]
     for a, b in zip(found, expected, strict=True):
         assert torch.equal(a[0], b[0])
@@ -107,5 +107,5 @@ def test_what_is_not_a_number_stays():
 
 def test_other_values_are_left_to_torch():
     x = torch.randn(2**13, 4)
-    assert rounding.compiled_for(x)
-    assert not any(map(rounding.compiled_for, (x[:, :3], x.double(), x.bfloat16(), x[:4], x.expand(2, 2**13, 4))))
+    assert quantize.compiled_for(x)
+    assert not any(map(quantize.compiled_for, (x[:, :3], x.double(), x.bfloat16(), x[:4], x.expand(2, 2**13, 4))))

@@ -2,8 +2,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from privcirnet.nn.functional.circulant import expand
-from privcirnet.nn.functional.sensitivity import sensitivity
+from privcirnet.nn.functional.circulant import expand, sensitivity
 from tests import tolerances
 from tests.nn.functional.test_circulant import random_importance, random_weight, slow_expand, slow_project
 

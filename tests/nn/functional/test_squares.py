@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from privcirnet.nn.functional import squares
+from privcirnet.nn.functional import polynomial
 from privcirnet.nn.functional.polynomial import batch_square, scaled_square
 
 SEEDED = torch.Generator().manual_seed(0)
@@ -19,7 +19,7 @@ TOLERANCE = {torch.float32: {"rtol": 1e-5, "atol": 1e-5}, torch.bfloat16: {"rtol
 
 @pytest.fixture(params=[1, 3])
 def _threads(request, monkeypatch):
-    monkeypatch.setattr(squares, "PER_THREAD", 1)
+    monkeypatch.setattr(polynomial, "PER_THREAD", 1)
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield
@@ -50,7 +50,7 @@ def same(found, expected, dtype):
 def test_compiled_passes_are_torchs(layout, dtype):
     x, axis = LAYOUTS[layout]
     x = x.to(dtype)
-    assert squares.compiled_for(x, axis)
+    assert polynomial.compiled_for(x, axis)
     scale, shift = torch.randn(2, x.shape[axis], generator=torch.Generator().manual_seed(2))
 
     def of_means(means, weight):
@@ -89,7 +89,7 @@ def test_a_gradient_in_another_layout_is_read_right():
     ids=["channels first", "float64", "empty", "float16"],
 )
 def test_other_values_take_torchs_way(x):
-    assert not squares.compiled_for(x, 1)
+    assert not polynomial.compiled_for(x, 1)
 
 
 def test_bfloat16_is_rounded_to_the_nearest_even():

@@ -41,14 +41,14 @@ def test_an_error_is_raised_when_all_are_done():
 
 FORKED = """
 import multiprocessing, sys, torch
-from privcirnet.nn.functional import squares, threads
+from privcirnet.nn.functional import polynomial, threads
 
 values = torch.ones(1, 8, 256, 256).contiguous(memory_format=torch.channels_last)
 
 def work():
     if {pool}:
         threads.openmp = lambda: None
-    print(float(squares.power_sums(values, 1).sum()), float(torch.relu(values).sum()))
+    print(float(polynomial.power_sums(values, 1).sum()), float(torch.relu(values).sum()))
 
 torch.set_num_threads(2)
 work()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from papers.ckks import cins, convolution
 from privcirnet.errors import RuleError
 from privcirnet.he.ckks import embedding
-from privcirnet.he.ckks.cleartext import Cleartext
+from privcirnet.he.ckks.evaluator import Cleartext
 from tests.he.ckks_toys import random
 
 

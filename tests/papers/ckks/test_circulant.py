@@ -6,7 +6,7 @@ import pytest
 from papers.ckks import cins, circulant, convolution
 from papers.ckks.fused import to_coefficients
 from privcirnet.errors import RuleError
-from privcirnet.he.ckks import fourier
+from privcirnet.he.ckks import linear_map
 from tests.he.ckks_toys import Pair, insecure_ckks, random
 
 WIDTH, SLICES, LENGTH = 8, 16, 32
@@ -31,7 +31,7 @@ def test_a_transform_over_channels_divides_the_products(b):
 def test_the_way_back_vanishes_into_the_next_factor():
     """F^-1 and StoC2 have diagonals at multiples of l."""
     back, last = circulant.transform(4, SLICES, LENGTH, inverse=True), to_coefficients(LENGTH, 512)
-    assert fourier.composed([back, last]).products == last.products == SLICES
+    assert linear_map.composed([back, last]).products == last.products == SLICES
 
 
 @pytest.mark.parametrize(

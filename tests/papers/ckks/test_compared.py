@@ -5,7 +5,7 @@ import pytest
 
 from papers.ckks import cins, compared
 from privcirnet.he.ckks import embedding
-from privcirnet.he.ckks.cleartext import Cleartext
+from privcirnet.he.ckks.evaluator import Cleartext
 from tests.he.ckks_toys import random
 from tests.papers.ckks.test_cins import convolved, unpadded
 

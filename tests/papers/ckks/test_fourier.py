@@ -6,8 +6,8 @@ import pytest
 from papers.ckks import cins, convolution
 from papers.ckks.fused import to_coefficients
 from privcirnet.errors import RuleError
-from privcirnet.he.ckks import embedding, fourier
-from privcirnet.he.ckks.cleartext import Cleartext
+from privcirnet.he.ckks import embedding, linear_map
+from privcirnet.he.ckks.evaluator import Cleartext
 from tests.he.ckks_toys import Pair, applied, in_slots, insecure_ckks, random, simulate, slot_order
 from tests.papers.ckks.test_cins import convolved, unpadded
 
@@ -17,18 +17,18 @@ SLOTS, LENGTH = 64, 8
 @pytest.mark.parametrize("levels", [1, 2, 3])
 def test_slot_encoding_becomes_cins_and_back(levels):
     slices = random(0, SLOTS // LENGTH, 2 * LENGTH)
-    found = applied(fourier.to_cins(LENGTH, SLOTS, levels), in_slots(slices))
+    found = applied(linear_map.to_cins(LENGTH, SLOTS, levels), in_slots(slices))
     np.testing.assert_allclose(found, cins.encode(slices), atol=1e-12)
-    np.testing.assert_allclose(applied(fourier.from_cins(LENGTH, SLOTS, levels, 2j), found), 2j * in_slots(slices))
+    np.testing.assert_allclose(applied(linear_map.from_cins(LENGTH, SLOTS, levels, 2j), found), 2j * in_slots(slices))
 
 
 def test_cins_becomes_coefficient_encoding():
     """S_(n/4) ... S_l of S_(l/2) ... S_1 is the whole transform: the slots of the polynomial with these coefficients."""
     values = random(1, 1, 2 * SLOTS)
     slots = in_slots(values)
-    whole = applied(fourier.to_cins(SLOTS, SLOTS, 1), slots)
+    whole = applied(linear_map.to_cins(SLOTS, SLOTS, 1), slots)
     np.testing.assert_allclose(whole, embedding.to_slots(values[0]), atol=1e-12)
-    partly = applied(fourier.to_cins(LENGTH, SLOTS, 1), slots)
+    partly = applied(linear_map.to_cins(LENGTH, SLOTS, 1), slots)
     np.testing.assert_allclose(to_coefficients(LENGTH, SLOTS)(partly), whole, atol=1e-12)
 
 
@@ -37,7 +37,7 @@ def test_a_convolution_absorbs_a_factor_for_nothing():
     weights = random(2, 8, 8, 3, 3)
     ((linear,),) = convolution.convolution(weights, 8, 4)
     slots = random(3, SLOTS) + 1j * random(4, SLOTS)
-    fused = fourier.composed([linear, to_coefficients(LENGTH, SLOTS)])
+    fused = linear_map.composed([linear, to_coefficients(LENGTH, SLOTS)])
     assert (fused.products, fused.rotations) == (linear.products, linear.rotations)
     np.testing.assert_allclose(fused(slots), to_coefficients(LENGTH, SLOTS)(linear(slots)))
 
@@ -47,7 +47,7 @@ def test_a_network_runs_encrypted():
     slots, channels, size, width = 512, 16, 7, 8
     images, weights, dense = random(5, channels, size, size), random(6, 16, 16, 3, 3) / 12, random(7, 4, 16 * 49) / 28
     ((linear,),) = convolution.convolution(weights, channels, width)
-    back = fourier.from_cins(width**2 // 2, slots, 2, 0.5)
+    back = linear_map.from_cins(width**2 // 2, slots, 2, 0.5)
     order = np.arange(slots) // 32 * 64 + slot_order(32, slots)
     place = np.empty((2, channels * width**2), dtype=int)
     for part in range(2):

@@ -5,7 +5,7 @@ import numpy as np
 from papers.ckks import convolution
 from papers.ckks.fused import FusedConvolution
 from privcirnet.he.ckks.bootstrapping import Bootstrapping
-from privcirnet.he.ckks.cleartext import Cleartext
+from privcirnet.he.ckks.evaluator import Cleartext
 from privcirnet.he.ckks.simulator import Simulator
 from tests.he.ckks.test_bootstrapping import toy
 from tests.he.ckks_toys import Pair, random

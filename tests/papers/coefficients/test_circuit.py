@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from benchmarks.bench.roofline import layer_work
 from papers.coefficients.layer import COEFFICIENT_ENCODINGS, CoefficientLayer
-from privcirnet.he.bfv.schedule import Limits, schedule
+from privcirnet.he.bfv.kernel_engine import Limits, schedule
 from privcirnet.he.layers.shape import LinearShape
 from tests.benchmarks.bench.test_roofline import L, N, counted
 from tests.he.bfv.test_layer_circuit import products, turns

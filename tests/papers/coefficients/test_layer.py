@@ -10,8 +10,7 @@ from papers.coefficients.layout import grids
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv import batching
 from privcirnet.he.bfv.noise import check_noise, fitting_plain_bits
-from privcirnet.he.bfv.parameters import NARROW_COEFFICIENT_BITS, NARROW_RING_DEGREE, Parameters, choose
-from privcirnet.he.bfv.sizes import reply_bits
+from privcirnet.he.bfv.parameters import NARROW_COEFFICIENT_BITS, NARROW_RING_DEGREE, Parameters, choose, reply_bits
 from privcirnet.he.layers.integer import expand_rows
 from privcirnet.he.layers.layer import layer_bytes
 from privcirnet.he.layers.shape import LinearShape

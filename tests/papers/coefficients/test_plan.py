@@ -7,9 +7,8 @@ import pytest
 from papers.coefficients.layer import COEFFICIENT_ENCODINGS, NAMES, CoefficientLayer
 from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.cost import linear_cost
-from privcirnet.he.planning.goal import Objective
-from privcirnet.he.planning.noise_budget import budget, replies
+from privcirnet.he.planning.cost import Objective, linear_cost
+from privcirnet.he.planning.parameter_choice import budget, replies
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from tests.he.layers import test_layer as promises

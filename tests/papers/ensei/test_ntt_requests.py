@@ -9,8 +9,7 @@ from privcirnet.he.bfv.client import KernelClient
 from privcirnet.he.bfv.kernel_engine import KernelServer
 from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.named import plan_named
-from privcirnet.he.planning.planner import counted_goal
+from privcirnet.he.planning.planner import counted_goal, plan_named
 from privcirnet.he.ring import modular, sampling
 
 

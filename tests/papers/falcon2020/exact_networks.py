@@ -4,7 +4,7 @@ import numpy as np
 
 from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.unplanned import unplanned
+from privcirnet.he.layers.spectral_layer import unplanned
 from privcirnet.he.program.operation import Node, Operation, Weights
 from privcirnet.he.program.operations import Flatten, Input, Linear, Square
 from privcirnet.he.program.program import Network

@@ -7,9 +7,8 @@ import pytest
 
 from papers.falcon2020.circuits.builder import Builder
 from papers.falcon2020.circuits.double_hoisting import with_double_hoisting
-from privcirnet.he.bfv.evaluator import run
-from privcirnet.he.bfv.network_circuit import Combine
-from privcirnet.he.bfv.weights import encode
+from papers.falcon2020.circuits.evaluator import encode, run
+from papers.falcon2020.circuits.network_circuit import Combine
 
 
 def ones(t: int) -> np.ndarray:

@@ -12,8 +12,7 @@ from papers.falcon2020.config import Falcon2020Config
 from papers.falcon2020.lower import leveled_program
 from papers.falcon2020.mode import Leveled
 from papers.falcon2020.protocol.session import LeveledServer
-from privcirnet.artifact.summaries import InferenceSummary
-from privcirnet.artifact.typed_json import fit, plain
+from privcirnet.artifact.summaries import InferenceSummary, fit, plain
 from privcirnet.data import load
 from privcirnet.errors import RuleError
 from privcirnet.models import lola_digits

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from papers.falcon2020.circuits.modulus_switching import at_one_modulus, with_switches
+from papers.falcon2020.circuits.network_circuit import ModSwitch, Rotate, SquareStep, sources_of
 from papers.falcon2020.circuits.noise import noise_bits
 from papers.falcon2020.planning.packed import packed_plan
 from papers.falcon2020.planning.parameters import fits, plan_for
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.network_circuit import ModSwitch, Rotate, SquareStep, sources_of
-from privcirnet.he.rlwe.key_names import RELINEARIZATION
+from privcirnet.he.rlwe.parameters import RELINEARIZATION
 from tests.papers.falcon2020.exact_networks import network
 
 

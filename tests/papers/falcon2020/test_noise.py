@@ -5,12 +5,11 @@ from math import log2, prod
 import numpy as np
 import pytest
 
+from papers.falcon2020.circuits.evaluator import encode, run
 from papers.falcon2020.circuits.noise import Noise, noise_bits
 from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 from papers.falcon2020.planning.parameters import distance_bits
-from privcirnet.he.bfv.evaluator import run
 from privcirnet.he.bfv.parameters import choose
-from privcirnet.he.bfv.weights import encode
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS
 
 

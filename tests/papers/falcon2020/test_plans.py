@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from papers.falcon2020.circuits.engines import evaluator_of
+from papers.falcon2020.circuits.evaluator import encode, run
 from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
 from papers.falcon2020.planning.lola import lola_plan
 from papers.falcon2020.planning.packed import packed_plan
@@ -14,9 +16,7 @@ from papers.falcon2020.planning.periodic import periodic_plan
 from papers.falcon2020.planning.plan import Plan
 from papers.layouts.falcon import falcon_plan
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.bfv import cleartext
-from privcirnet.he.bfv.evaluator import run
-from privcirnet.he.bfv.weights import encode
+from privcirnet.he.bfv import engines
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring import modular
 from tests.he.insecure import insecure_parameters
@@ -30,8 +30,8 @@ def in_clear(plan: Plan, image: np.ndarray, bits: int = 41) -> np.ndarray:
     """The results of the clear-text engine modulo one prime, as signed integers."""
     parameters = insecure_parameters(plan.circuit.ring_degree, plain_bits=bits)
     client, server, t = (
-        cleartext.CleartextClient(parameters),
-        cleartext.CleartextServer(parameters),
+        engines.CleartextClient(parameters),
+        evaluator_of(engines.CleartextServer)(parameters),
         parameters.plain_modulus,
     )
     rotations = plan.circuit.rotations

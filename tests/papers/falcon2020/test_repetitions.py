@@ -3,11 +3,11 @@
 import pytest
 
 from papers.falcon2020.circuits.modulus_switching import with_switches
+from papers.falcon2020.circuits.network_circuit import ModSwitch
 from papers.falcon2020.circuits.noise import noise_bits
 from papers.falcon2020.circuits.repetitions import without_repetitions
 from papers.falcon2020.planning.parameters import _Candidate, distance_bits, plan_for
 from papers.layouts.lola_maps import lola_maps_plan
-from privcirnet.he.bfv.network_circuit import ModSwitch
 from privcirnet.he.layers.shape import LinearShape
 from tests.papers.falcon2020.exact_networks import network
 from tests.papers.falcon2020.test_maps import two_convolutions

@@ -16,7 +16,7 @@ from papers.falcon2020.protocol.leveled_program import LeveledProgram
 from papers.falcon2020.protocol.rehearsal import Rehearsal
 from papers.falcon2020.protocol.session import LeveledClient, LeveledServer
 from privcirnet.errors import RuleError
-from privcirnet.he.program.wrong_result import ImpossibleResultError
+from privcirnet.he.program.program import ImpossibleResultError
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import run

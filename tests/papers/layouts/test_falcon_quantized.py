@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from papers.falcon2020.circuits.engines import evaluator_of
+from papers.falcon2020.circuits.evaluator import encode, run
 from papers.layouts.falcon_quantized import QuantizedLayer, exact_circuit
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.bfv import cleartext
-from privcirnet.he.bfv.evaluator import run
-from privcirnet.he.bfv.weights import encode
+from privcirnet.he.bfv import engines
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring import modular
 from tests.he.insecure import insecure_parameters
@@ -20,8 +20,8 @@ def outputs(made: QuantizedLayer, circuit, x: np.ndarray) -> np.ndarray:
     """What the clear-text engine leaves at the outputs' slots, as signed integers."""
     parameters, values, places = insecure_parameters(N, plain_bits=45), made.layout.values, made.layout.outputs
     client, server, t = (
-        cleartext.CleartextClient(parameters),
-        cleartext.CleartextServer(parameters),
+        engines.CleartextClient(parameters),
+        evaluator_of(engines.CleartextServer)(parameters),
         parameters.plain_modulus,
     )
     keys = server.load(client.keys(circuit.rotations), circuit.rotations)

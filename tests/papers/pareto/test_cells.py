@@ -12,8 +12,8 @@ from papers.pareto.paid import PAID
 from papers.pruning.masks_file import read_masks
 from privcirnet.artifact import read_checkpoint, read_json, read_plan
 from privcirnet.blocksize_search.assignment import uniform_latency
+from privcirnet.cli import train
 from privcirnet.errors import RuleError
-from privcirnet.runs import train
 from tests.papers.pareto.case import DATA, config, dense
 
 

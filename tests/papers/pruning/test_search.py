@@ -7,7 +7,7 @@ from papers.pruning.search import PrunedNetwork, Pruning
 from privcirnet.blocksize_search.latency import CostPrediction, figure_table, figures_of_layer
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning.cost import Objective
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import LINKS
 from tests.he.planning.test_planner import PROFILES

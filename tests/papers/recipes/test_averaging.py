@@ -10,10 +10,10 @@ import torch
 from papers.recipes import __main__ as command
 from papers.recipes import averaging
 from privcirnet.artifact import read_checkpoint
+from privcirnet.cli import ladder
 from privcirnet.cli.settings import composed
 from privcirnet.config import LadderConfig, ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.errors import RuleError
-from privcirnet.runs import ladder
 from privcirnet.train import stages
 from tests.train.test_stages import DATA, save
 

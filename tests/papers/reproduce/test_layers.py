@@ -8,7 +8,7 @@ from benchmarks.bench.runs import SHAPES
 from papers.reproduce import ckks, counts, ensei, seconds, trained
 from papers.reproduce.layers import LayerCase
 from privcirnet.errors import RuleError
-from privcirnet.he.ckks.layout import Layout
+from privcirnet.he.ckks.slotwise import Layout
 from tests.data.test_real import ARCHIVES
 
 CASES = {

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from papers.falcon2020.circuits import evaluator
 from papers.falcon2020.planning.exact_network import ExactNetwork
 from papers.reproduce import network_seconds
 from papers.reproduce.network_seconds import CLIENT, MESSAGES, LeveledBenchmark, seconds_by_steps
-from privcirnet.he.bfv import evaluator
 from tests.papers.falcon2020.conftest import Encrypted, encrypted_by
 from tests.papers.falcon2020.exact_networks import image_of
 

@@ -14,7 +14,7 @@ from privcirnet.nn.modules import has_exact_form
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower import lower
-from privcirnet.passes.lower.activations import Rounding, exact_form, max_pool
+from privcirnet.passes.lower.builder import Rounding, exact_form, max_pool
 from privcirnet.passes.quantize import quantize, with_quantizers
 
 TABLES = [

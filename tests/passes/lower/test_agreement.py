@@ -6,8 +6,7 @@ from torch import nn
 
 import privcirnet as pc
 from privcirnet.errors import RuleError
-from privcirnet.passes import lower
-from privcirnet.passes.lower import agreement
+from privcirnet.passes import comparisons, lower
 
 IMAGES = torch.rand(16, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 OPTIONS = {"profile": "counted", "progress": False}
@@ -120,7 +119,7 @@ def test_a_last_function_is_rounded_behind_and_before(head):
 def test_an_exact_program_is_compared_on_all_images_bit_for_bit(monkeypatch):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3)).eval()
-    quantized, right = pc.quantize(model, IMAGES), agreement.interpret
+    quantized, right = pc.quantize(model, IMAGES), comparisons.interpret
 
     def wrong(program, image):
         """One unit off in the last image alone."""
@@ -129,6 +128,6 @@ def test_an_exact_program_is_compared_on_all_images_bit_for_bit(monkeypatch):
 
     seen = [0]
     pc.compile(quantized, IMAGES, **OPTIONS)
-    monkeypatch.setattr(agreement, "interpret", wrong)
+    monkeypatch.setattr(comparisons, "interpret", wrong)
     with pytest.raises(RuleError, match="compute what its quantized network does"):
         pc.compile(quantized, IMAGES, **OPTIONS)

@@ -10,14 +10,13 @@ from torch import nn
 from privcirnet.errors import RuleError
 from privcirnet.he.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.ckks.circuit import CkksCircuit
-from privcirnet.he.ckks.cleartext import Cleartext
+from privcirnet.he.ckks.evaluator import Cleartext
 from privcirnet.he.ckks.program import CkksProgram
 from privcirnet.he.ckks.simulator import Simulator
 from privcirnet.he.ckks.sums import CkksNetwork, sums_of
 from privcirnet.models import resnet18_cifar, resnet20_cifar
 from privcirnet.nn.activations import Square
-from privcirnet.passes.block_sizes import uniform_sizes
-from privcirnet.passes.convert import circulant_
+from privcirnet.passes.convert import circulant_, uniform_sizes
 from privcirnet.passes.lower import lower_real
 from tests.he.ckks.test_bootstrapping import toy, with_low
 from tests.he.ckks_toys import Pair

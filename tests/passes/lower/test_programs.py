@@ -11,12 +11,12 @@ from torch import Tensor, fx, nn
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.layers.integer import expand_rows
-from privcirnet.he.layers.unplanned import UnplannedLayer
+from privcirnet.he.layers.spectral_layer import UnplannedLayer
 from privcirnet.he.planning import plan_program as fit
-from privcirnet.he.planning.chooser import SETS, SHORT_SETS
+from privcirnet.he.planning.parameter_choice import SETS, SHORT_SETS
 from privcirnet.he.planning.plan_program import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
-from privcirnet.he.program import bounds, truncation
+from privcirnet.he.program import bounds
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Linear
 from privcirnet.he.program.program import Program
@@ -138,7 +138,7 @@ def refined_of(graph: fx.GraphModule, asked: Target, *guard_bits: int) -> Lowere
 
 def reached(program: Program) -> float:
     """Bits of the probability that a truncation wraps."""
-    return -math.log2(truncation.wrap_probability(program, bounds.largest_sizes(bounds.prove(program))))
+    return -math.log2(bounds.wrap_probability(program, bounds.largest_sizes(bounds.prove(program))))
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 import privcirnet as pc
 from privcirnet.errors import RuleError
-from privcirnet.nn.affine import Affine
+from privcirnet.nn.norm import Affine
 from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.surgery import polynomial_
 from tests.nn.networks import Written

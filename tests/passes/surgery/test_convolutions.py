@@ -11,13 +11,13 @@ from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.pooling import divisor_of
+from privcirnet.nn.windows import divisor_of
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse, fuse_at
+from privcirnet.passes.lower import check_operations
 from privcirnet.passes.lower.layers import linear_shape, real
-from privcirnet.passes.lower.supported import check_operations
 from privcirnet.passes.surgery import polynomial_
-from privcirnet.passes.surgery.changes import ONE_MORE
+from privcirnet.passes.surgery.edit import ONE_MORE
 from tests.nn.networks import Written, rows_of
 
 

@@ -15,9 +15,9 @@ import privcirnet as pc
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa2d
 from privcirnet.passes.fuse import fuse, fuse_at
-from privcirnet.passes.lower.supported import check_operations
+from privcirnet.passes.lower import check_operations
 from privcirnet.passes.surgery import polynomial_
-from privcirnet.passes.surgery.changes import TRAIN
+from privcirnet.passes.surgery.edit import TRAIN
 from tests.nn.networks import Written as Called
 
 

@@ -18,7 +18,7 @@ from privcirnet.nn.graph import trace
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 from privcirnet.passes.surgery import Replacement, polynomial_
-from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN
+from privcirnet.passes.surgery.edit import ONE_MORE, TRAIN
 from tests.nn.networks import Written
 
 

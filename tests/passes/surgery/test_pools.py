@@ -11,8 +11,7 @@ from torch.testing import assert_close
 import privcirnet as pc
 from privcirnet.errors import RuleError
 from privcirnet.passes.surgery import norms, polynomial, polynomial_
-from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, TWO_MORE
-from privcirnet.passes.surgery.edit import GraphEditor
+from privcirnet.passes.surgery.edit import ONE_MORE, TRAIN, TWO_MORE, GraphEditor
 from tests.nn.networks import Written
 
 

@@ -7,8 +7,8 @@ from torch import nn
 from torch.testing import assert_close
 
 import privcirnet as pc
+from privcirnet.nn.nonpolynomial import DecomposedLayerNorm
 from privcirnet.nn.norm import TokenBatchNorm
-from privcirnet.nn.normalization import DecomposedLayerNorm
 from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.surgery import polynomial_
 from tests.nn.networks import Written

@@ -15,14 +15,13 @@ from privcirnet.nn.activations import Aespa1d, Aespa2d
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.circulant import BlockCirculantConv2d
 from privcirnet.nn.graph import trace
-from privcirnet.nn.moves import Rearrange
+from privcirnet.nn.moves import HeadProduct, Rearrange, ToTokens
 from privcirnet.nn.norm import TokenBatchNorm
-from privcirnet.nn.tokens import HeadProduct, ToTokens
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse, fuse_at
-from privcirnet.passes.lower.supported import check_operations
+from privcirnet.passes.lower import check_operations
 from privcirnet.passes.surgery import polynomial_
-from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN
+from privcirnet.passes.surgery.edit import ONE_MORE, TRAIN
 from tests.nn.networks import Written, vit
 
 

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from torchvision.ops import SqueezeExcitation
 
 from privcirnet.passes.surgery import polynomial_
-from privcirnet.passes.surgery.changes import TRAIN
+from privcirnet.passes.surgery.edit import TRAIN
 
 _SKIPPED = nn.ReLU | nn.SiLU | nn.GELU | nn.Sigmoid | nn.LayerNorm
 

@@ -20,8 +20,7 @@ from privcirnet.he.ring.kernels.arithmetic import (
     with_quotient,
 )
 from privcirnet.he.ring.kernels.ntt import Tables, forward, inverse, kernel_order, tables
-from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.ring.roots import bit_reversed
+from privcirnet.he.ring.modular import Integers, Residues, bit_reversed
 from privcirnet.he.system.jit import jit
 
 

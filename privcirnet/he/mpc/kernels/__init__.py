@@ -1,1 +1,1 @@
-"""Kernels of two-party computation on bits."""
+"""Kernels of two-party computation: on bits, and over shares."""

@@ -1,8 +1,11 @@
-"""Bit planes: bit j of many values side by side, so that one word operation works on 64 values."""
+"""Bit planes: bit j of many values side by side, so that one word operation works on 64 values; and what they index.
+
+Entries of a public table are taken at places that are one in shares, and numbers mod m are made of keys.
+"""
 
 import numpy as np
 
-from privcirnet.he.ring.kernels.arithmetic import Word
+from privcirnet.he.ring.kernels.arithmetic import Word, barrett_lazy, mul_shoup_lazy, reduce_4p, sub_if_ge
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system.jit import inline_late, jit
 
@@ -86,3 +89,44 @@ def rows_into(out: Residues, columns: Residues) -> None:
             _transpose(block, _SQUARE)
             for i in range(64):
                 out[64 * w + i, half] = block[i]
+
+
+@jit
+def entries_into(out: Residues, places: Residues, index: Residues, table: Residues) -> None:
+    """Write shares of entries, (values,): bit j is the parity of a share of the places under those that have it.
+
+    Args:
+        places: shares of the place of each value's one, a power of two of words each, (values, words).
+        index: public number of places that it goes on before, (values,).
+        table: bit j of the entries of all places, (bits, words).
+    """
+    words = places.shape[1]
+    moved = np.empty(words, np.uint64)
+    for i in range(places.shape[0]):
+        whole, by = int(index[i] >> np.uint64(6)), index[i] & np.uint64(63)
+        for w in range(words):
+            low, high = places[i, (w - whole) & (words - 1)], places[i, (w - whole - 1) & (words - 1)]
+            moved[w] = (low << by) | ((high >> np.uint64(1)) >> (np.uint64(63) - by))
+        entry = np.uint64(0)
+        for j in range(table.shape[0]):
+            parity = np.uint64(0)
+            for w in range(words):
+                parity ^= moved[w] & table[j, w]
+            for half in (32, 16, 8, 4, 2, 1):
+                parity ^= parity >> np.uint64(half)
+            entry |= (parity & np.uint64(1)) << np.uint64(j)
+        out[i] = entry
+
+
+@jit
+def residues_into(out: Residues, keys: Residues, m: Word, word: Residues, unit: Residues) -> None:
+    """Write keys of 128 bits mod m, (values,) of (values, 2).
+
+    Args:
+        word: 2^64 mod m with its quotient.
+        unit: 1 with its quotient.
+    """
+    for i in range(out.shape[0]):
+        high = reduce_4p(mul_shoup_lazy(keys[i, 1], word[0], word[1], m), m)
+        low = reduce_4p(barrett_lazy(keys[i, 0], unit[1], m), m)
+        out[i] = sub_if_ge(high + low, m)

@@ -1,4 +1,4 @@
-"""Passes over many values, shared out among threads."""
+"""Passes over many values, shared out among threads: sums, differences, multiples and truncations of shares."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system.threads import each, ranges
 
@@ -15,10 +16,10 @@ AT_ONCE = 1 << 14
 
 
 def compiled() -> ModuleType:
-    """Return the kernels of passes, :mod:`mpc.local.kernels.elementwise`, which take a quarter of a second to load."""
-    from privcirnet.he.mpc.local.kernels import elementwise
+    """Return the kernels of passes, :mod:`mpc.kernels.whole`, which take a quarter of a second to load."""
+    from privcirnet.he.mpc.kernels import whole
 
-    return elementwise
+    return whole
 
 
 @lru_cache(maxsize=64)
@@ -61,3 +62,53 @@ def elementwise(kernel: Callable[..., None], shares: Sequence[Residues], *consta
         raise ValueError(f"shares must have one shape: got {[share.shape for share in shares]}")
     in_parts(lambda first, end: kernel(*(share[first:end] for share in flat), *constants), residues.size)
     return residues
+
+
+def add(x: Residues, y: Residues, t: int) -> Residues:
+    """Return x + y mod t.
+
+    Args:
+        x: residues of any shape.
+        y: residues of the same shape.
+        t: modulus under 2^61.
+    """
+    return elementwise(compiled().add, (x, y), np.uint64(t))
+
+
+def subtract(x: Residues, y: Residues, t: int) -> Residues:
+    """Return x - y mod t.
+
+    Args:
+        x: residues of any shape.
+        y: residues of the same shape.
+        t: modulus under 2^61.
+    """
+    return elementwise(compiled().subtract, (x, y), np.uint64(t))
+
+
+def times(share: Residues, factor: int, t: int) -> Residues:
+    """Return a share times an integer, mod t; ``share``: residues of any shape; ``t``: modulus under 2^61."""
+    residue = np.array([factor % t], dtype=np.uint64)
+    both = np.concatenate([residue, modular.constant_quotients(residue, t)])
+    return elementwise(compiled().scale, (share,), both, np.uint64(t))
+
+
+def truncate_server(share: Residues, bits: int) -> Residues:
+    """Return the server's share of a truncated value: floor(share / 2^bits).
+
+    Args:
+        share: share of the server, residues of any shape.
+        bits: f, under 64.
+    """
+    return elementwise(compiled().truncate_server, (share,), np.uint64(bits))
+
+
+def truncate_client(share: Residues, bits: int, t: int) -> Residues:
+    """Return the client's share of a truncated value: ceil((share - t) / 2^bits) = -floor((t - share) / 2^bits), mod t.
+
+    Args:
+        share: share of the client, residues of any shape.
+        bits: f, under 64.
+        t: modulus under 2^61.
+    """
+    return elementwise(compiled().truncate_client, (share,), np.uint64(bits), np.uint64(t))

@@ -17,12 +17,11 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.mpc.local.elementwise import add, times, truncate_client, truncate_server
+from privcirnet.he.mpc.local.parallel import add, times, truncate_client, truncate_server
 from privcirnet.he.program.operation import NO_ROWS, Domain, Node, Weights
 from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import SHARE_BYTES, Residues
-
 
 _LOW_HALF = np.uint64((1 << 32) - 1)
 

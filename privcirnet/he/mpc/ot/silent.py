@@ -32,11 +32,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.mpc.kernels import field, local_code
-from privcirnet.he.mpc.ot import half_trees
+from privcirnet.he.mpc.kernels import blocks
+from privcirnet.he.mpc.ot import trees
 from privcirnet.he.mpc.ot.ciphers import ROOM_WORDS, check_point, linear_check, stream
-from privcirnet.he.mpc.ot.confined import Confined
-from privcirnet.he.mpc.ot.softspoken import ROW_BYTES, SECURITY, CorrelatedOts
+from privcirnet.he.mpc.ot.softspoken import ROW_BYTES, SECURITY, Confined, CorrelatedOts
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 from privcirnet.he.system import threads
@@ -78,7 +77,7 @@ class LpnParameters:
     @property
     def message_bytes(self) -> tuple[int, int, int]:
         """Bytes of the sender's, the receiver's and the sender's message of an iteration."""
-        return half_trees.message_bytes(self.trees, self.depth), 2 * _BLOCK, _DIGEST
+        return trees.correlated_bytes(self.trees, self.depth), 2 * _BLOCK, _DIGEST
 
 
 CODE = LpnParameters(trees=1 << 11, depth=11, seed=1 << 18)
@@ -120,7 +119,7 @@ class _Party(Confined):
     def _function(self, leaves: Residues, key: bytes) -> Residues:
         """Return the check's function of the leaves, plus its mask."""
         combined = np.empty(2, dtype=np.uint64)
-        field.combination(combined, self._spent[-SECURITY:])
+        blocks.combination(combined, self._spent[-SECURITY:])
         return combined ^ linear_check(key, [leaves.reshape(-1)])[0]
 
     def _proof(self, function: Residues) -> bytes:
@@ -133,9 +132,9 @@ class _Party(Confined):
         name = np.frombuffer(hashlib.sha256(b"privcirnet code" + key).digest()[:16], dtype=np.uint64)
 
         def encode(start: int) -> None:
-            places = np.empty(local_code.LOCALITY * _AT_ONCE // 2 + ROOM_WORDS, dtype=np.uint64)
-            stream(name, local_code.LOCALITY * start // 4)(places)
-            local_code.encode(rows[start : start + _AT_ONCE], seed, places.view(np.uint32))
+            places = np.empty(blocks.LOCALITY * _AT_ONCE // 2 + ROOM_WORDS, dtype=np.uint64)
+            stream(name, blocks.LOCALITY * start // 4)(places)
+            blocks.encode(rows[start : start + _AT_ONCE], seed, places.view(np.uint32))
 
         threads.each(encode, range(0, len(rows), _AT_ONCE))
         self._spent[:] = 0
@@ -187,7 +186,7 @@ class Sender(_Party):
     def offer(self) -> bytes:
         """Return the message to the receiver with which an iteration begins."""
         roots = np.frombuffer(os.urandom(_BLOCK * self._code.trees), dtype=np.uint64).reshape(-1, 2)
-        self._leaves, message = half_trees.make(roots, self._levels(), self.delta, self._session)
+        self._leaves, message = trees.make_correlated(roots, self._levels(), self.delta, self._session)
         return message
 
     def prove(self, message: Message) -> bytes:
@@ -199,7 +198,7 @@ class Sender(_Party):
         check_length(message, self._code.message_bytes[1], "the check of silent transfers")
         leaves = self._grown()
         key, shift = bytes(message[:_BLOCK]), np.empty(2, dtype=np.uint64)
-        field.product(shift, np.frombuffer(bytes(message[_BLOCK:]), dtype=np.uint64), self.delta)
+        blocks.field_product(shift, np.frombuffer(bytes(message[_BLOCK:]), dtype=np.uint64), self.delta)
         proof = self._proof(self._function(leaves, key) ^ shift)
         self._encode(leaves, key)
         return proof
@@ -237,14 +236,14 @@ class Receiver(_Party):
         """
         levels = self._levels()
         sides = levels[..., 0] & np.uint64(1)
-        self._leaves = half_trees.hold(levels, sides, message, self._session)
+        self._leaves = trees.hold_correlated(levels, sides, message, self._session)
         self._key = os.urandom(_BLOCK)
         self._expected = self._proof(self._function(self._leaves, self._key))
         weights, mask = np.empty(2, dtype=np.uint64), np.zeros((SECURITY, 2), dtype=np.uint64)
-        field.weights(weights, check_point(self._key), sides)
+        blocks.weights(weights, check_point(self._key), sides)
         mask[:, 0] = (self._spent[-SECURITY:, 0] & np.uint64(1)) << np.uint64(7)
         masked = np.empty(2, dtype=np.uint64)
-        field.combination(masked, mask)
+        blocks.combination(masked, mask)
         return self._key + (weights ^ masked).tobytes()
 
     def finish(self, message: Message) -> None:
@@ -268,7 +267,7 @@ class Receiver(_Party):
             RuleError: there are fewer.
         """
         rows, choices = self._take(transfers), np.empty(transfers // 64, dtype=np.uint64)
-        local_code.lowest_bits(choices, rows)
+        blocks.lowest_bits(choices, rows)
         return CorrelatedOts(rows, choices), b""
 
 

@@ -17,6 +17,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,6 @@ from privcirnet.he.mpc.kernels import blocks
 from privcirnet.he.mpc.kernels.planes import rows_into
 from privcirnet.he.mpc.ot import base, trees
 from privcirnet.he.mpc.ot.ciphers import ROOM_WORDS, linear_check, stream
-from privcirnet.he.mpc.ot.confined import Confined
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 
@@ -40,6 +40,27 @@ EXTENSION_BYTES = 1 << 23
 """Bytes of memory for the streams of one check and their results."""
 _HIDDEN = 128
 _CHECK_BYTES = 16 + 32
+_REFUSED = "transfers stay in the process that began them: a copy would use their keys twice"
+
+
+class Confined:
+    """State that is neither copied nor used in a forked process."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse."""
+        raise TypeError(_REFUSED)
+
+    def check_process(self) -> None:
+        """Raise unless this is the process that made it.
+
+        Raises:
+            RuntimeError: it is another.
+        """
+        if os.getpid() != self._owner:
+            raise RuntimeError(_REFUSED)
 
 
 def setup_bytes(k: int) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, MAX_HELD, S
 from privcirnet.he.protocol.rounds.exchange import PLANES, SHARE, Kept
 from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.ring.sampling import wipe
 from privcirnet.he.system import threads
 
 _MAGIC, _SIDES = b"PCM2", {"client": b"c\0\0\0", "server": b"s\0\0\0"}

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from privcirnet.errors import RuleError
-from privcirnet.he.system.disk import to_disk
-from privcirnet.he.system.private_folder import private_folder
+from privcirnet.he.system.files import private_folder, to_disk
 
 Note = Callable[[str], object]
 """Function called with a line about files that were removed, and the reason."""

@@ -17,30 +17,23 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.ckks import hoisting
 from privcirnet.he.ckks.circuit import SlotInterface
-from privcirnet.he.ckks.cleartext import Cleartext
 from privcirnet.he.ckks.client import CkksClient
 from privcirnet.he.ckks.context import Context, is_name
-from privcirnet.he.ckks.costs import memory_bytes
 from privcirnet.he.ckks.embedding import Reals, Slots
-from privcirnet.he.ckks.evaluator import EncryptedEvaluator
-from privcirnet.he.ckks.hiding import flood_bits, flood_reply
-from privcirnet.he.ckks.layout import Layout
+from privcirnet.he.ckks.evaluator import Cleartext, EncryptedEvaluator, unheard
 from privcirnet.he.ckks.parameters import CkksParameters
-from privcirnet.he.ckks.program import BOOTSTRAPPING, CkksProgram, Rehearsed
-from privcirnet.he.ckks.received import Keys
-from privcirnet.he.ckks.server import CkksServer
-from privcirnet.he.ckks.stopwatch import unheard
+from privcirnet.he.ckks.program import BOOTSTRAPPING, CkksProgram, Rehearsed, memory_bytes
+from privcirnet.he.ckks.server import CkksServer, Keys, flood_bits, flood_reply
+from privcirnet.he.ckks.slotwise import Layout
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.known import Known, PixelRange
-from privcirnet.he.program.wrong_result import ImpossibleResultError
+from privcirnet.he.program.program import ImpossibleResultError, Known, PixelRange
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.wire import MessageSizes
-from privcirnet.he.rlwe.ciphertext import Ciphertext
-from privcirnet.he.rlwe.key_names import is_low
-from privcirnet.he.rlwe.security import MAX_LOG_Q
+from privcirnet.he.rlwe.chain import Ciphertext
+from privcirnet.he.rlwe.parameters import MAX_LOG_Q, is_low
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 from privcirnet.he.rlwe.wire_bytes import check_length
-from privcirnet.he.system.memory import machine_bytes
+from privcirnet.he.system.process import machine_bytes
 
 Message = list[list[bytes]]
 """Rows of ciphertexts."""

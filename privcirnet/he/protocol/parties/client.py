@@ -44,7 +44,7 @@ from privcirnet.he.protocol.served import Meter, closed, read_greeting
 from privcirnet.he.protocol.wire import MessageSizes
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.ring.sampling import wipe
 from privcirnet.he.system.process import in_one_process
 from privcirnet.he.system.threads import beside
 
@@ -125,7 +125,7 @@ class PreparedClient:
         """Prepare some images, all of them at once.
 
         Args:
-            count: number of images, at most what :func:`message_sizes.max_batch` allows.
+            count: number of images, at most what :func:`Schedule.max_batch` allows.
 
         Yields:
             requests for the server; the generator is sent the reply to each.

@@ -49,7 +49,7 @@ from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.protocol.served import Meter
 from privcirnet.he.protocol.wire import MessageSizes
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.ring.sampling import wipe
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.system.process import Process
 

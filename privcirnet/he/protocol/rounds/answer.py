@@ -17,8 +17,7 @@ import numpy as np
 
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.mpc.local import shares
-from privcirnet.he.program.program import Program
-from privcirnet.he.program.wrong_result import ImpossibleResultError
+from privcirnet.he.program.program import ImpossibleResultError, Program
 from privcirnet.he.protocol import wire
 from privcirnet.he.ring.modular import SHARE_BYTES, Residues
 

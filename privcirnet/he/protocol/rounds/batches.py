@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
-from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.bfv.sizes import message_bytes
+from privcirnet.he.bfv.parameters import Parameters, message_bytes
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.rounds.exchange import (
@@ -49,7 +48,7 @@ from privcirnet.he.protocol.rounds.message_specs import (
 )
 from privcirnet.he.protocol.rounds.product import SquareExchange
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.ring.sampling import wipe
 from privcirnet.he.system import threads
 
 if TYPE_CHECKING:  # it loads the kernels

@@ -26,9 +26,9 @@ import numpy as np
 
 from privcirnet.he.bfv.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
 from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.mpc.local.elementwise import subtract
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import pack, packed_size, unpack
+from privcirnet.he.mpc.local.parallel import subtract
 from privcirnet.he.program.operation import Weights
 from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCoroutine, Sender
 from privcirnet.he.ring import sampling

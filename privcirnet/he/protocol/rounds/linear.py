@@ -4,7 +4,7 @@ x = c + s, the client's share and the server's. The client sends Enc(c); the ser
 encryption, subtracts a mask from every slot and keeps mask + bias as its share; the client decrypts its own.
 Both parties transform their shares of input and output in clear. Source: docs/mathematics.md, "The protocol".
 
-Several images stand one below the other (:mod:`layers.stacking`); only offline work has it. Slots between the results
+Several images stand one below the other (:mod:`layers.layer`); only offline work has it. Slots between the results
 of a tall image are masked like every slot, and neither party keeps them.
 """
 
@@ -17,10 +17,8 @@ import numpy as np
 
 from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.layers import stacking
-from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.layer import Layer, Stack, join, repeated, split
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.stacking import Stack
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.program.operation import Weights, spread
 from privcirnet.he.protocol.rounds.exchange import (
@@ -197,7 +195,7 @@ class StackedExchange(OneTrip):
         prepared = self._tall.prepare(weights, None, engine, name)
         if prepared.bias is None or prepared.bias.ndim == 1:
             return prepared
-        return replace(prepared, bias=stacking.repeated(self.shape, self.stack.images, prepared.bias))
+        return replace(prepared, bias=repeated(self.shape, self.stack.images, prepared.bias))
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
         return self._tall.request([self._joined(shares[0])], engine)
@@ -212,10 +210,10 @@ class StackedExchange(OneTrip):
     ) -> tuple[list[bytes], Residues]:
         joined = None if shares[0] is None else self._joined(shares[0])
         replies, share = self._tall.reply(prepared, [joined], messages, engine, keys)
-        return replies, stacking.split(self.shape, self.images, share)
+        return replies, split(self.shape, self.images, share)
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
-        return stacking.split(self.shape, self.images, self._tall.finish(shares, messages, engine))
+        return split(self.shape, self.images, self._tall.finish(shares, messages, engine))
 
     def _joined(self, share: Residues) -> Residues:
-        return stacking.join(self.shape, self.stack.images, [*share])
+        return join(self.shape, self.stack.images, [*share])

@@ -15,8 +15,7 @@ import numpy as np
 
 from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.mpc import floor_parties, lookup_parties
-from privcirnet.he.mpc import floor_parties as parties
+from privcirnet.he.mpc import floor, lookup
 from privcirnet.he.mpc.floor import ExactFloor
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.lookup import Lookup
@@ -70,12 +69,12 @@ class FloorOnline:
 
     @property
     def client_keeps(self) -> Mapping[str, int]:
-        sizes = self._keeps(parties.client_planes(self.floor), parties.client_numbers(self.floor))
+        sizes = self._keeps(floor.client_planes(self.floor), floor.client_numbers(self.floor))
         return {SHARE: self.values, **sizes}
 
     @property
     def server_keeps(self) -> Mapping[str, int]:
-        return self._keeps(parties.server_planes(self.floor), parties.server_numbers(self.floor))
+        return self._keeps(floor.server_planes(self.floor), floor.server_numbers(self.floor))
 
     def _keeps(self, planes: list[int], numbers: int) -> dict[str, int]:
         return {PLANES: sum(planes) * self.padded // 64, NUMBERS: numbers * self.padded}
@@ -107,12 +106,12 @@ class FloorOnline:
         )
 
     def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
-        return parties.client_online(self.floor, self.shaped(correlation), self.pad(correlation[SHARE]))
+        return floor.client_online(self.floor, self.shaped(correlation), self.pad(correlation[SHARE]))
 
     def server(
         self, layer: ClearLinear | None, correlation: Kept, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
-        values = yield from parties.server_online(self.floor, self.shaped(correlation), self.raised(shares[0]))
+        values = yield from floor.server_online(self.floor, self.shaped(correlation), self.raised(shares[0]))
         return values[: self.values].reshape(self.shape)
 
     def raised(self, share: Residues) -> Residues:
@@ -206,7 +205,7 @@ class FloorExchange(Exchange):
         self, shares: ClientShares, engine: ClientEngine, transfers: OtSession | None
     ) -> PartyCoroutine[Residues]:
         share = self.online.pad(shares[0])
-        return flat((yield from parties.client_offline(self.floor, share, given(transfers))))
+        return flat((yield from floor.client_offline(self.floor, share, given(transfers))))
 
     def server(
         self,
@@ -216,7 +215,7 @@ class FloorExchange(Exchange):
         keys: EvaluationKeys,
         transfers: OtSession | None,
     ) -> PartyCoroutine[Residues]:
-        return flat((yield from parties.server_ahead(self.floor, self.online.padded, given(transfers))))
+        return flat((yield from floor.server_ahead(self.floor, self.online.padded, given(transfers))))
 
 
 @lru_cache(maxsize=256)
@@ -277,8 +276,8 @@ class TableOnline(FloorOnline):
 
     def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         index_kept, table_kept = self._parted(correlation, self.index.client_keeps)
-        index = floor_parties.client_online(self.floor, index_kept, table_kept.numbers[-1])
-        table = lookup_parties.client_online(self.lookup, table_kept, self.pad(correlation[SHARE]))
+        index = floor.client_online(self.floor, index_kept, table_kept.numbers[-1])
+        table = lookup.client_online(self.lookup, table_kept, self.pad(correlation[SHARE]))
         message = [*next(index), *next(table)]
         for side in (index, index, table):
             message = side.send((yield message))
@@ -291,9 +290,9 @@ class TableOnline(FloorOnline):
         first, m = self.operation.first, self.floor.m
         before, after = (first << self.floor.f, 0) if self.operation.clips else (0, first)
         share = (self.raised(shares[0]) + np.uint64(-before % t)) % np.uint64(t)
-        output = yield from floor_parties.server_online(self.floor, index_kept, share)
+        output = yield from floor.server_online(self.floor, index_kept, share)
         index = (output - np.uint64(after % m)) & np.uint64(m - 1)
-        output = yield from lookup_parties.server_online(self.lookup, table_kept, index)
+        output = yield from lookup.server_online(self.lookup, table_kept, index)
         return output[: self.values].reshape(self.shape)
 
 
@@ -344,8 +343,8 @@ class TableExchange(FloorExchange):
     def client(
         self, shares: ClientShares, engine: ClientEngine, transfers: OtSession | None
     ) -> PartyCoroutine[Residues]:
-        index = floor_parties.client_offline(self.floor, self.online.pad(shares[0]), given(transfers))
-        table = lookup_parties.client_ahead(self.lookup, self.online.padded, given(transfers))
+        index = floor.client_offline(self.floor, self.online.pad(shares[0]), given(transfers))
+        table = lookup.client_ahead(self.lookup, self.online.padded, given(transfers))
         received = yield [*next(index), *next(table)]
         received = yield [*index.send(received[:2]), *table.send(received[2:])]
         index_kept = end(index, [])
@@ -360,8 +359,8 @@ class TableExchange(FloorExchange):
         keys: EvaluationKeys,
         transfers: OtSession | None,
     ) -> PartyCoroutine[Residues]:
-        index = floor_parties.server_ahead(self.floor, self.online.padded, given(transfers))
-        table = lookup_parties.server_ahead(self.lookup, self.online.padded, given(transfers))
+        index = floor.server_ahead(self.floor, self.online.padded, given(transfers))
+        table = lookup.server_ahead(self.lookup, self.online.padded, given(transfers))
         received = yield [*next(index), *next(table)]
         received = yield [*index.send(received[:2]), *table.send(received[2:])]
         received = yield [*index.send(received[:2]), *table.send(received[2:])]

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.ring import roots
-from privcirnet.he.ring.kernels import inner_products, operands
+from privcirnet.he.ring import modular
+from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.kernels.arithmetic import Word, sub_if_ge
 from privcirnet.he.ring.kernels.inner_products import Moduli
 from privcirnet.he.ring.modular import Integers, Residues, SourceIndices
@@ -62,7 +62,7 @@ def transform(length: int, t: int, inverse: bool) -> Transform:
     Raises:
         RuleError: N does not divide t - 1.
     """
-    root, scale = roots.cyclic_root(length, t, inverse)
+    root, scale = modular.cyclic_root(length, t, inverse)
     first = _factor(length)
     second, modulus = length // first, inner_products.moduli((t,))
     j1, j2 = np.arange(first), np.arange(second)
@@ -71,8 +71,8 @@ def transform(length: int, t: int, inverse: bool) -> Transform:
     for k in range(length):
         back[second * (k % first) + k % second] = k
     matrices = (
-        roots.dft_matrix(pow(root, second, t), first, scale, t),
-        roots.dft_matrix(pow(root, first, t), second, 1, t),
+        modular.dft_matrix(pow(root, second, t), first, scale, t),
+        modular.dft_matrix(pow(root, first, t), second, 1, t),
     )
     one_split, two_split = (_split(matrix, modulus) for matrix in matrices)
     return Transform(one_split, two_split, place.reshape(-1), back, modulus)
@@ -86,7 +86,7 @@ def _factor(length: int) -> int:
 
 def _split(matrix: Residues, modulus: Moduli) -> Residues:
     words = np.ascontiguousarray(matrix[:, None])
-    operands.split(words, modulus)
+    inner_products.split(words, modulus)
     return words[:, 0].copy()
 
 

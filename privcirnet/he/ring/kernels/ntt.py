@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.he.ring.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge, with_quotient
-from privcirnet.he.ring.modular import Integers, Residues, constant_quotients
-from privcirnet.he.ring.roots import bit_reversed, minimal_root
+from privcirnet.he.ring.modular import Integers, Residues, bit_reversed, constant_quotients, minimal_root
 from privcirnet.he.system.jit import inline, jit
 
 GROUP = 16

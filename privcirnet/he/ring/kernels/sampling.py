@@ -1,7 +1,7 @@
 """Random integers that hide a reply, compiled: ternary, binomial, or a sum of three uniform ones.
 
 Flooding noise is tested against Python's integers on the same random words. The other distributions are SEAL's. The
-words are those of a reply's own stream (:mod:`ring.stream`). No sampler branches on a value that it keeps.
+words are those of a reply's own stream (:mod:`ring.sampling`). No sampler branches on a value that it keeps.
 """
 
 from functools import lru_cache
@@ -12,7 +12,7 @@ import numpy as np
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge, with_quotient
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.stream import Words
+from privcirnet.he.ring.sampling import Words
 from privcirnet.he.system.jit import inline, jit
 
 BINOMIAL = 21

@@ -27,15 +27,13 @@ Cost of one switch with l data and k special primes: l + 2 k inverse transforms,
 
 import numpy as np
 
-from privcirnet.he.ring.kernels import inner_products, ntt, operands
+from privcirnet.he.ring.kernels import inner_products, ntt
 from privcirnet.he.ring.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge
 from privcirnet.he.ring.kernels.base_conversion import BaseConversion, ModDownConstants, convert, lift
 from privcirnet.he.ring.kernels.inner_products import Moduli
 from privcirnet.he.ring.kernels.ntt import Tables, kernel_order
-from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.ring.roots import bit_reversed
-from privcirnet.he.rlwe.kernels.modulus import RnsRing, to_values
-from privcirnet.he.rlwe.kernels.rows import add_multiple
+from privcirnet.he.ring.modular import Integers, Residues, bit_reversed
+from privcirnet.he.rlwe.kernels.rns import RnsRing, add_multiple, to_values
 from privcirnet.he.system.jit import jit
 
 Hoisted = tuple[Residues, Residues]
@@ -78,7 +76,7 @@ def mod_up_limb(  # noqa: PLR0913, PLR0917
     """
     convert(target[0], scaled, multiples, constants, limb)
     ntt.forward(target, tables, limb)
-    operands.split_words(target[0], half)
+    inner_products.split_words(target[0], half)
 
 
 @jit
@@ -203,8 +201,8 @@ def rotate(  # noqa: PLR0913, PLR0917
                     reduced[i] = sub_if_ge(reduced[i] + values[0, limb, i], p)
             for i in range(n):
                 rotated[half, i] = reduced[order[i]]
-            operands.split_words(rotated[half], ring.moduli.half[limb])
-            operands.place_limb(inputs, index, half, rotated[half], limb)
+            inner_products.split_words(rotated[half], ring.moduli.half[limb])
+            inner_products.place_limb(inputs, index, half, rotated[half], limb)
 
 
 @jit
@@ -266,4 +264,4 @@ def _decompose(digits: Residues, polynomial: Residues, values: Residues, ring: R
         else:
             lift(row[0], polynomial[digit], ring.tables.primes[digit], ratio, p)
             ntt.forward(row, ring.tables, limb)
-        operands.split_words(row[0], half)
+        inner_products.split_words(row[0], half)

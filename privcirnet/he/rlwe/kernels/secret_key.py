@@ -12,9 +12,8 @@ import numpy as np
 from privcirnet.he.ring.kernels import ntt, sampling
 from privcirnet.he.ring.kernels.arithmetic import mul_shoup_lazy, quotients, reduce_4p, sub_if_ge
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.ring.stream import stream
-from privcirnet.he.ring.wipe import wipe
-from privcirnet.he.rlwe.kernels.modulus import RnsRing, to_values
+from privcirnet.he.ring.sampling import stream, wipe
+from privcirnet.he.rlwe.kernels.rns import RnsRing, to_values
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.system.jit import jit
 

@@ -1,6 +1,8 @@
 """The uniform polynomial that a seed stands for: a stream of words whose key it is, reduced under each prime.
 
-Layout: word i n + j of the stream (:mod:`ring.stream`) is for coefficient j under prime i of L. A word that is not
+A ciphertext or a key digit is the bytes of its first polynomial and such a seed (:func:`receive`).
+
+Layout: word i n + j of the stream (:mod:`ring.sampling`) is for coefficient j under prime i of L. A word that is not
 under the largest multiple of its prime gives way to the next spare word that is; spare words are those from L n on.
 So residues are exactly uniform if the words are. Primes just under powers of two reject no word in a lifetime.
 """
@@ -11,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.he.ring.kernels.arithmetic import barrett_lazy, reduce_4p
-from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.stream import stream
-from privcirnet.he.rlwe.wire_bytes import WireFormat
+from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.ring.sampling import stream
+from privcirnet.he.rlwe.kernels import wire_bytes
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Message, WireFormat, not_under
 from privcirnet.he.system.jit import jit
 
 _SPARE = 512
@@ -101,3 +104,50 @@ def reduce(target: Residues, words: Residues, bounds: Bounds) -> bool:
                 row[i] = reduce_4p(barrett_lazy(words[spare], ratio, p), p)
                 spare += 1
     return True
+
+
+def receive(target: Residues, message: Message, sent: Integers, modulus: WireFormat) -> None:
+    """Read a seeded ciphertext or a key digit.
+
+    Args:
+        target: written, residues, shape (2, L, n).
+        message: coefficients of the first polynomial in compact bytes, then the seed of the second, of the length that
+            the modulus and the kept coefficients fix.
+        sent: ascending places of these coefficients; the others are zero.
+        modulus: L primes.
+
+    Raises:
+        RuleError: a residue is not under its prime.
+    """
+    size = len(message) - SEED_BYTES
+    # One more word than the residues fill: unpacking reads two neighbours for each.
+    packed, widths = np.frombuffer(message, dtype=np.uint64, count=-(-size // 8) + 1), np.array(modulus.widths)
+    limits = bounds(modulus.primes)
+    if not unpack(target[0], packed, sent, limits.primes, 8 * widths):
+        raise not_under()
+    fill(target[1], bytes(message[size:]), limits)
+
+
+@jit
+def unpack(polynomial: Residues, packed: Residues, sent: Integers, primes: Residues, bits: Integers) -> bool:
+    """Read some coefficients of a polynomial.
+
+    Args:
+        polynomial: written, residues, shape (L, n); those that are not there become zero.
+        packed: compact bytes in 64-bit words, and one word more.
+        sent: ascending places of the coefficients that are there.
+        primes: shape (L,).
+        bits: width of a packed residue of each prime, 8 to 64.
+
+    Returns:
+        False if a residue is not under its prime.
+    """
+    if sent.size == polynomial.shape[1]:
+        return wire_bytes.unpack_into(polynomial, packed, primes, bits)
+    some = np.empty((primes.size, sent.size), dtype=np.uint64)
+    under = wire_bytes.unpack_into(some, packed, primes, bits)
+    polynomial[:] = 0
+    for limb in range(primes.size):
+        for i in range(sent.size):
+            polynomial[limb, sent[i]] = some[limb, i]
+    return under

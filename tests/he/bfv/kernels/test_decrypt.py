@@ -7,13 +7,12 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv import batching
-from privcirnet.he.bfv.kernels import decrypt, plaintexts
-from privcirnet.he.bfv.rounding import ReplyFormat
-from privcirnet.he.bfv.sizes import ReplyBits
+from privcirnet.he.bfv.kernels import encryption, plaintexts
+from privcirnet.he.bfv.parameters import ReplyBits, ReplyFormat
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.kernels import secret_key
-from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.rlwe.kernels.rns import ring
 from privcirnet.he.rlwe.wire_bytes import WireFormat
 from tests.he.kernel_oracles import integers, negacyclic, primes_of, random_residues
 from tests.he.wire_oracles import shorten
@@ -37,7 +36,9 @@ class Setting:
         self.q = prod(self.primes)
         whole = ReplyBits(self.q.bit_length() + 1, self.q.bit_length() + 1)  # with so many bits nothing is rounded away
         self.replies = ReplyFormat(self.modulus, whole)
-        self.form = decrypt.decryption_tables(extended.tables, plaintexts.plain(self.t, self.primes, N), self.replies)
+        self.form = encryption.decryption_tables(
+            extended.tables, plaintexts.plain(self.t, self.primes, N), self.replies
+        )
         ternary = np.random.default_rng(1).integers(0, 3, N, dtype=np.uint64)
         self.key, self.secret = secret_key.prepared(ternary, extended), [int(x) - 1 for x in ternary]
 
@@ -46,7 +47,7 @@ class Setting:
         places = slice(None) if kept is None else kept
         parts = zip((first[:, places], second), self.replies.bits, strict=True)
         message = b"".join(shorten(words, self.primes, bits) for words, bits in parts)
-        slots = decrypt.decrypt(self.key, message, self.form, self.replies, kept)
+        slots = encryption.decrypt(self.key, message, self.form, self.replies, kept)
         return batching.slots_to_coefficients(slots, self.t).tolist()
 
     def product(self, second: Residues) -> Residues:
@@ -95,4 +96,4 @@ def test_a_reply_of_another_length_is_refused(change) -> None:
     own = Setting((54, 53), 46)
     message = change(bytes(own.replies.bits.octets(N, N)))
     with pytest.raises(RuleError, match="the length that the parameters fix"):
-        decrypt.decrypt(own.key, message, own.form, own.replies)
+        encryption.decrypt(own.key, message, own.form, own.replies)

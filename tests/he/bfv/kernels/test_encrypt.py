@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from privcirnet.he.bfv import batching
-from privcirnet.he.bfv.kernels import encrypt, plaintexts
+from privcirnet.he.bfv.kernels import encryption, plaintexts
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.kernels import secret_key, uniform, wire_bytes
-from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.rlwe.kernels.rns import ring
 from privcirnet.he.rlwe.wire_bytes import WireFormat
 from tests.he.kernel_oracles import errors, negacyclic, primes_of
 
@@ -19,12 +19,12 @@ SETS = pytest.mark.parametrize(("bits", "plain_bits"), [((54, 53, 53), 41), ((60
 
 def setting(
     bits: tuple[int, ...], plain_bits: int
-) -> tuple[WireFormat, int, encrypt.EncryptionTables, Residues, list[int]]:
+) -> tuple[WireFormat, int, encryption.EncryptionTables, Residues, list[int]]:
     """(data primes, t, form, secret key, its coefficients)."""
     primes = primes_of(bits, N)
     t, modulus = modular.largest_prime(plain_bits, 2 * N, frozenset(primes)), WireFormat(primes[:-1], N)
     all_primes = ring(primes, N)
-    form = encrypt.encryption_tables(all_primes.tables, plaintexts.plain(t, modulus.primes, N), modulus)
+    form = encryption.encryption_tables(all_primes.tables, plaintexts.plain(t, modulus.primes, N), modulus)
     ternary = np.random.default_rng(1).integers(0, 3, N, dtype=np.uint64)
     return modulus, t, form, secret_key.prepared(ternary, all_primes), [int(x) - 1 for x in ternary]
 
@@ -62,7 +62,7 @@ def test_a_request_is_seal_s_formula(
     drawn = secret_key.EncryptionRandomness(SEED, random_words(3))
     wanted = slow(modulus, t, secret, drawn, slots)
     monkeypatch.setattr(secret_key, "draw", lambda count: drawn)
-    message = encrypt.encrypt(key, slots, form, kept)
+    message = encryption.encrypt(key, slots, form, kept)
     assert message[-32:] == SEED
     assert not drawn.error.any(), "zeroed"
     found = wire_bytes.unpack(message[:-32], modulus.primes, modulus.widths)

@@ -9,8 +9,8 @@ from privcirnet.he.bfv import kernel_engine as kernel
 from privcirnet.he.bfv.kernels import reply
 from privcirnet.he.bfv.parameters import choose, ordered_primes
 from privcirnet.he.ring import sampling
-from privcirnet.he.ring.stream import Words
-from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.ring.sampling import Words
+from privcirnet.he.rlwe.kernels.rns import ring
 from tests.he import sampling_oracles
 
 N, PRIMES = 4096, ordered_primes(4096, (36, 35, 35))

@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from privcirnet.he.bfv.kernels import rounding as compiled
+from privcirnet.he.bfv.kernels import reply as compiled
 from tests.he.kernel_oracles import primes_of, random_residues
 from tests.he.wire_oracles import lengthen, shorten
 

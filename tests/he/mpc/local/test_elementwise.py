@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from privcirnet.he.mpc.local import elementwise
+from privcirnet.he.mpc.local import parallel
 from privcirnet.he.mpc.local import parallel as passes
 from privcirnet.he.ring import modular
 from privcirnet.he.system import threads
@@ -21,8 +21,8 @@ def edges(t: int) -> list[np.ndarray]:
 def test_sums_and_differences(t: int) -> None:
     x, y = edges(t)
     a, b = x.astype(object), y.astype(object)
-    assert (elementwise.add(x, y, t) == (a + b) % t).all()
-    assert (elementwise.subtract(x, y, t) == (a - b) % t).all()
+    assert (parallel.add(x, y, t) == (a + b) % t).all()
+    assert (parallel.subtract(x, y, t) == (a - b) % t).all()
 
 
 @pytest.mark.parametrize("t", MODULI)
@@ -30,7 +30,7 @@ def test_sums_and_differences(t: int) -> None:
 def test_multiples(t: int, bits: int) -> None:
     share, _ = edges(t)
     for factor in (1 << bits, -(1 << bits) - 1):
-        assert (elementwise.times(share, factor, t) == share.astype(object) * factor % t).all()
+        assert (parallel.times(share, factor, t) == share.astype(object) * factor % t).all()
 
 
 @pytest.mark.parametrize("t", MODULI)
@@ -38,13 +38,13 @@ def test_multiples(t: int, bits: int) -> None:
 def test_truncations(t: int, bits: int) -> None:
     share, _ = edges(t)
     exact = share.astype(object)
-    assert (elementwise.truncate_server(share, bits) == exact >> bits).all()
-    assert (elementwise.truncate_client(share, bits, t) == -((t - exact) >> bits) % t).all()
+    assert (parallel.truncate_server(share, bits) == exact >> bits).all()
+    assert (parallel.truncate_client(share, bits, t) == -((t - exact) >> bits) % t).all()
 
 
 def test_many_values_on_several_threads() -> None:
     t, count = MODULI[3], 5 * passes.AT_ONCE + 3
     x, y = (np.random.default_rng(seed).integers(0, t, count, dtype=np.uint64) for seed in (0, 1))
     with threads.using(3):
-        assert (elementwise.add(x, y, t) == modular.add(x, y, t)).all()
-        assert (elementwise.subtract(x, y, t) == modular.subtract(x, y, t)).all()
+        assert (parallel.add(x, y, t) == modular.add(x, y, t)).all()
+        assert (parallel.subtract(x, y, t) == modular.subtract(x, y, t)).all()

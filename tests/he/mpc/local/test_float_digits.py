@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from privcirnet.he.mpc.local.float_digits import EXACT_BITS, split
+from privcirnet.he.mpc.local.products import EXACT_BITS, split
 from privcirnet.he.ring import modular
 
 MODULI = [modular.largest_prime(bits, 2) for bits in (3, 20, 41, 54, 60, 61)]

@@ -9,8 +9,8 @@ from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values, dense_weight
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
-from privcirnet.he.mpc.local.float_digits import EXACT_BITS, split
 from privcirnet.he.mpc.local.linear import ClearLinear, clear_linear
+from privcirnet.he.mpc.local.products import EXACT_BITS, split
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import apply
 from privcirnet.he.program.operation import Weights

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from privcirnet.he.layers.integer import dense_weight
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.mpc.local import whole
+from privcirnet.he.mpc.local import linear
 from privcirnet.he.mpc.local.matrix_products import MatrixProducts
 from privcirnet.he.ring import modular
 from privcirnet.he.system import threads
@@ -23,14 +23,14 @@ MODULI = [modular.largest_prime(bits, 2) for bits in (4, 20, 41, 51, 54)]
 @pytest.fixture(autouse=True)
 def everywhere() -> object:
     """Dense layers are computed so on every machine."""
-    with patch.object(whole, "multiplies_words", lambda: True):
+    with patch.object(linear, "multiplies_words", lambda: True):
         yield
 
 
 def check(shape: LinearShape, t: int, largest: int = 100) -> None:
     rows, share, bias = weights(shape, 1, largest), residues(shape.input_shape, t), residues(shape.output_shape, t, 1)
-    assert whole.fits(shape, 1, rows, t)
-    layer, slow = whole.WholeSums(shape, rows, t), MatrixProducts(shape, 1, rows, t)
+    assert linear.fits(shape, 1, rows, t)
+    layer, slow = linear.WholeSums(shape, rows, t), MatrixProducts(shape, 1, rows, t)
     wanted = python_convolution(share, dense_weight(rows, shape, 1), shape, t)
     assert (layer(share) == wanted).all()
     assert (layer(share, bias) == modular.add(wanted, bias, t)).all()
@@ -87,31 +87,31 @@ def test_the_largest_sums_that_fit(t: int, shape: LinearShape, sign: int, value:
         rows = np.full(shape.weight_shape(1), sign * (largest // 4))
     share = np.full(shape.input_shape, {"half": t // 2, "above": t // 2 + 1, "most": t - 1}[value], dtype=np.uint64)
     bias = np.full(shape.output_shape, t - 1, dtype=np.uint64)
-    assert whole.fits(shape, 1, rows, t)
+    assert linear.fits(shape, 1, rows, t)
     wanted = python_convolution(share, rows, shape, t)
-    assert (whole.WholeSums(shape, rows, t)(share, bias) == modular.add(wanted, bias, t)).all()
+    assert (linear.WholeSums(shape, rows, t)(share, bias) == modular.add(wanted, bias, t)).all()
     rows[0, 0, shape.kernel // 2, shape.kernel // 2] = sign * (largest + 1)
-    assert not whole.fits(shape, 1, rows, t), "a sum or what makes it positive would not fit into 64 bits"
+    assert not linear.fits(shape, 1, rows, t), "a sum or what makes it positive would not fit into 64 bits"
 
 
 @pytest.mark.parametrize("stride", [1, 2])
 def test_a_depthwise_layer_in_three_passes(stride: int) -> None:
     t, shape = modular.largest_prime(55, 2), LinearShape(9, 8, 6, 6, 3, stride, 1, groups=6)
     rows, share = np.full(shape.weight_shape(1), -127), np.full(shape.input_shape, t // 2, dtype=np.uint64)
-    assert whole.fits(shape, 1, rows, t)
-    assert len(whole.WholeSums(shape, rows, t)._passes) == 3
+    assert linear.fits(shape, 1, rows, t)
+    assert len(linear.WholeSums(shape, rows, t)._passes) == 3
     bias = residues(shape.output_shape, t)
     wanted = python_convolution(share, rows, shape, t)
-    assert (whole.WholeSums(shape, rows, t)(share) == wanted).all()
-    assert (whole.WholeSums(shape, rows, t)(share, bias) == modular.add(wanted, bias, t)).all()
-    assert not whole.fits(shape, 1, rows, modular.largest_prime(56, 2)), "that would take more passes"
+    assert (linear.WholeSums(shape, rows, t)(share) == wanted).all()
+    assert (linear.WholeSums(shape, rows, t)(share, bias) == modular.add(wanted, bias, t)).all()
+    assert not linear.fits(shape, 1, rows, modular.largest_prime(56, 2)), "that would take more passes"
 
 
 def test_which_layers_have_whole_sums() -> None:
     dense = LinearShape(8, 8, 16, 16)
-    assert whole.fits(dense, 1, weights(dense, 1), T)
-    assert not whole.fits(dense, 4, weights(dense, 4), T)
+    assert linear.fits(dense, 1, weights(dense, 1), T)
+    assert not linear.fits(dense, 4, weights(dense, 4), T)
     windows = LinearShape(8, 8, 16, 16, 3, 1, 1)
-    assert not whole.fits(windows, 1, weights(windows, 1), T)
-    with patch.object(whole, "multiplies_words", lambda: False):
-        assert not whole.fits(dense, 1, weights(dense, 1), T)
+    assert not linear.fits(windows, 1, weights(windows, 1), T)
+    with patch.object(linear, "multiplies_words", lambda: False):
+        assert not linear.fits(dense, 1, weights(dense, 1), T)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.mpc.ot import half_trees
+from privcirnet.he.mpc.ot import trees
 from privcirnet.he.mpc.ot.ciphers import FixedKeyAes
 
 TREES = 6
@@ -29,11 +29,11 @@ def leaves_of(root: np.ndarray, depth: int) -> np.ndarray:
 @pytest.mark.parametrize("at_once", [1 << 15, 64])
 @pytest.mark.parametrize("depth", [1, 2, 5])
 def test_all_leaves_but_one(depth, at_once, monkeypatch):
-    monkeypatch.setattr(half_trees, "_AT_ONCE", at_once)
+    monkeypatch.setattr(trees, "_AT_ONCE", at_once)
     roots, q, sides = rows(TREES), rows(TREES, depth), RNG.integers(0, 2, (TREES, depth), dtype=np.uint64)
-    leaves, message = half_trees.make(roots, q, DELTA, b"s")
-    assert len(message) == half_trees.message_bytes(TREES, depth)
-    held = half_trees.hold(q ^ sides[..., None] * DELTA, sides, message, b"s")
+    leaves, message = trees.make_correlated(roots, q, DELTA, b"s")
+    assert len(message) == trees.correlated_bytes(TREES, depth)
+    held = trees.hold_correlated(q ^ sides[..., None] * DELTA, sides, message, b"s")
     clear = np.array([2**64 - 2, 2**64 - 1], np.uint64)
     assert (leaves == np.array([leaves_of(root, depth) for root in roots]) & clear).all()
     hole = ((1 - sides.astype(int)) << np.arange(depth - 1, -1, -1)).sum(1)
@@ -43,6 +43,6 @@ def test_all_leaves_but_one(depth, at_once, monkeypatch):
 
 
 def test_other_lengths_are_refused():
-    _, message = half_trees.make(rows(TREES), rows(TREES, 2), DELTA, b"s")
+    _, message = trees.make_correlated(rows(TREES), rows(TREES, 2), DELTA, b"s")
     with pytest.raises(RuleError, match="correlated trees must have the length"):
-        half_trees.hold(rows(TREES, 2), np.zeros((TREES, 2), np.uint64), message[1:], b"s")
+        trees.hold_correlated(rows(TREES, 2), np.zeros((TREES, 2), np.uint64), message[1:], b"s")

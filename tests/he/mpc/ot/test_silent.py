@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.mpc.kernels import field, local_code
+from privcirnet.he.mpc.kernels import blocks
 from privcirnet.he.mpc.ot import silent
 from privcirnet.he.mpc.ot.ciphers import check_point, stream
 from privcirnet.he.system import threads
@@ -53,7 +53,7 @@ def test_the_code_adds_ten_rows_of_the_seed():
     rows, seed = (rng.integers(0, 1 << 63, (n, 2), dtype=np.uint64) for n in (300, 64))
     places = rng.integers(0, 1 << 32, 3000, dtype=np.uint32)
     expected = rows ^ np.bitwise_xor.reduce(seed[places.reshape(300, 10) % 64], axis=1)
-    local_code.encode(rows, seed, places)
+    blocks.encode(rows, seed, places)
     assert (rows == expected).all()
 
 
@@ -116,7 +116,7 @@ def test_a_mask_that_served_twice_confirms_a_guess_of_the_noise(ends):
 
     def unmasked(answer: bytes) -> bytes:
         found = np.empty(2, np.uint64)
-        field.weights(found, check_point(answer[:16]), sides)
+        blocks.weights(found, check_point(answer[:16]), sides)
         return (found ^ np.frombuffer(answer[16:], np.uint64)).tobytes()
 
     offer = sender.offer()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.mpc.ot import keys, softspoken
+from privcirnet.he.mpc.ot import session, softspoken
 from privcirnet.he.mpc.ot.ciphers import TweakableHash
 from tests.he.mpc.transfers import bits_of, both, pair
 
@@ -51,7 +51,9 @@ def test_keys_are_those_of_the_choice_and_no_two_are_alike():
 def test_keys_are_hashes_of_all_rows_counted_through():
     """Some slots, whole or in planes: the hash of all rows at once."""
     rows, delta = (np.frombuffer(os.urandom(16 * count), np.uint64).reshape(-1, 2) for count in (5 * 320, 1))
-    offered = keys.SenderOts.of(softspoken.CorrelatedOts(rows), delta[0], 320, TweakableHash(b"s"), 7).some(range(1, 5))
+    offered = session.SenderOts.of(softspoken.CorrelatedOts(rows), delta[0], 320, TweakableHash(b"s"), 7).some(
+        range(1, 5)
+    )
     for which, of in enumerate((rows, rows ^ delta)):
         expected = TweakableHash(b"s")(of, 7).reshape(5, 320, 2)
         for slot in range(3):

@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.layers.layer import MOST_IMAGES
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.stacking import MOST_IMAGES
 from privcirnet.he.mpc.local.packing import unpack
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.planning.stacks import with_stacks
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, Linear, Square, Truncate
-from privcirnet.he.program.program import Program
+from privcirnet.he.program.program import ImpossibleResultError, Program
 from privcirnet.he.program.rearrangement import SliceChannels
-from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.offline.correlated import CorrelatedRandomness, CorrelationFormat
 from privcirnet.he.protocol.offline.store import MemoryStore
@@ -26,7 +25,7 @@ from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.he.protocol.rounds.exchange import SHARE
 from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.ring import modular, sampling
-from privcirnet.he.rlwe.security import MAX_LOG_Q
+from privcirnet.he.rlwe.parameters import MAX_LOG_Q
 from tests.he.layer_examples import paper_layer
 from tests.he.networks import (
     N,

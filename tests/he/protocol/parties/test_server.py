@@ -6,16 +6,15 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.engines import ENGINES
 from privcirnet.he.bfv.parameters import choose
-from privcirnet.he.layers import spectral
-from privcirnet.he.program.program import Program
-from privcirnet.he.program.wrong_result import ImpossibleResultError
+from privcirnet.he.layers import spectral_layer
+from privcirnet.he.program.program import ImpossibleResultError, Program
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.protocol.rounds.product import SquareExchange
 from privcirnet.he.ring import modular
-from privcirnet.runs import audit
+from privcirnet.runs import interactive
 from tests.he.networks import network, random_image, residual_of_the_image
 from tests.he.parties import check, parties, rounds, strange
 
@@ -64,8 +63,8 @@ def test_two_clients_at_once() -> None:
     pairs = [rounds(s, c.infer(x)) for c, s, x in zip(clients, sessions, images, strict=True)]
     list(zip(*pairs, strict=True))
     for client, session, image in zip(clients, sessions, images, strict=True):
-        values = audit.reconstruct(program, client.shares, session.shares)
-        assert audit.wrong_nodes(program, values) == []
+        values = interactive.reconstruct(program, client.shares, session.shares)
+        assert interactive.wrong_nodes(program, values) == []
         assert (values["x"] == image).all()
 
 
@@ -102,7 +101,7 @@ def test_exported_spectra_are_used() -> None:
     program, seen = network(), []
     t = program.parameters.plain_modulus
     spectra = {
-        node.name: spectral.weight_spectrum(layer.layout, program.weights[node.name].rows, t)
+        node.name: spectral_layer.weight_spectrum(layer.layout, program.weights[node.name].rows, t)
         for node, layer in program.linear_nodes
     }
     server = Server(program, "cleartext", spectra, seen.append)

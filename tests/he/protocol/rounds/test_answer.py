@@ -8,10 +8,10 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.unplanned import unplanned
+from privcirnet.he.layers.spectral_layer import unplanned
 from privcirnet.he.planning.plan_program import Target, plan_program
 from privcirnet.he.planning.profile import COUNTED, LINKS
-from privcirnet.he.program import manifest, validate
+from privcirnet.he.program import manifest
 from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
@@ -95,7 +95,7 @@ def test_what_is_no_class_is_refused() -> None:
             class_of(program, client, server)
     many = [replace(node, shape=(t, 1, 1)) if node is program.logits else node for node in program.nodes]
     with pytest.raises(RuleError, match=f"number of classes must be under a quarter of the plain modulus: got {t} "):
-        validate._check_answer(replace(program, nodes=tuple(many)))
+        manifest._check_answer(replace(program, nodes=tuple(many)))
     with pytest.raises(RuleError, match=r"a class must be one number, behind logits: got shape \(10, 1, 1\)"):
         manifest.check(replace(program, nodes=program.nodes[:2]))
 

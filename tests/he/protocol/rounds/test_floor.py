@@ -25,7 +25,7 @@ from privcirnet.he.protocol.rounds.message_specs import trips
 from privcirnet.he.protocol.rounds.table import FloorExchange, TableExchange
 from privcirnet.he.protocol.rounds.transfers import setup_trips
 from privcirnet.he.protocol.schedule import Schedule, schedule_of
-from privcirnet.runs import audit
+from privcirnet.runs import interactive
 from privcirnet.service.client import ServiceClient
 from tests.he.broken import ends_at_any_turn, refuses_what_is_not_due
 from tests.he.held import peaks
@@ -56,7 +56,7 @@ def positions(program: Program) -> list[int]:
 
 def wrong(program: Program, client: Client, session: Session, image: np.ndarray) -> list[str]:
     """Nodes with a value that is not the integer network's."""
-    values, truth = audit.reconstruct(program, client.shares, session.shares), interpret(program, image)
+    values, truth = interactive.reconstruct(program, client.shares, session.shares), interpret(program, image)
     return [name for name in truth if (values[name] != truth[name]).any()]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.bfv.engines import ENGINES, engine_of
-from privcirnet.he.layers import spectral
+from privcirnet.he.layers import spectral_layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.layers.spectral_layout import slots_to_lanes
@@ -109,7 +109,7 @@ def test_encrypted_replies_differ_in_every_slot(name: str) -> None:
     parameters = network().parameters
     client, server = engine_of(name).parties(parameters)
     rows = random_rows(layer.shape, 2)
-    spectrum = spectral.weight_spectrum(layer.layout, rows, parameters.plain_modulus)
+    spectrum = spectral_layer.weight_spectrum(layer.layout, rows, parameters.plain_modulus)
     exchange, held = LinearExchange(layer), PreparedNode(encode_weights(layer, spectrum, server))
     keys = server.load_keys(client.public_keys(layer.column_steps), layer.column_steps)
     request = exchange.request([modular.residues(random_input(layer.shape), parameters.plain_modulus)], client)

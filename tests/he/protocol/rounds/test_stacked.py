@@ -7,8 +7,8 @@ import pytest
 
 from privcirnet.he.bfv.engines import engine_of
 from privcirnet.he.bfv.parameters import choose
+from privcirnet.he.layers.layer import Stack, stacked_shape
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.stacking import Stack, stacked_shape
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Linear
 from privcirnet.he.protocol.rounds.batches import BatchedExchange

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privcirnet.he.bfv.sizes import message_bytes
+from privcirnet.he.bfv.parameters import message_bytes
 from privcirnet.he.protocol.rounds import batches
 from privcirnet.he.protocol.rounds.batches import BatchedExchange, offline_generations
 from privcirnet.he.protocol.rounds.linear import LinearExchange

@@ -12,7 +12,7 @@ from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.he.ring.modular import Residues
-from privcirnet.runs import audit
+from privcirnet.runs import interactive
 from tests.he.networks import attention, bottleneck, network, random_image, residual_of_the_image
 
 
@@ -54,8 +54,8 @@ def test_a_server_that_nobody_watches_zeroes_what_it_has_used(make: Callable[[],
         prepare(client, session)
         run(client, session, random_image(program))
         assert not client.waited
-        found = audit.reconstruct(program, client.shares, {**taken, **session.shares})
-        assert audit.wrong_nodes(program, found) == []
+        found = interactive.reconstruct(program, client.shares, {**taken, **session.shares})
+        assert interactive.wrong_nodes(program, found) == []
         assert zeroed
         assert not any(share.any() for share in zeroed if share is not None)
         assert program.output.name in session.shares

@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-from privcirnet.he.ring.kernels import inner_products, operands
-from privcirnet.he.ring.kernels.inner_products import Terms, moduli
-from privcirnet.he.ring.kernels.operands import CHUNK
-from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.ring.kernels import inner_products
+from privcirnet.he.ring.kernels.inner_products import CHUNK, Terms, moduli
+from privcirnet.he.rlwe.kernels.rns import ring
 from tests.he.kernel_oracles import primes_of, random_residues
 
 N = 2 * CHUNK
@@ -14,13 +13,13 @@ def chunks_of(ciphertexts: np.ndarray, primes: tuple[int, ...]) -> np.ndarray:
     """Ciphertexts (inputs, 2, L, n) as inputs of products."""
     chunks = np.zeros((len(primes) * N // CHUNK, len(ciphertexts), 2, CHUNK), dtype=np.uint64)
     for index, ciphertext in enumerate(ciphertexts):
-        operands.place(chunks, index, ciphertext, moduli(primes).half)
+        inner_products.place(chunks, index, ciphertext, moduli(primes).half)
     return chunks
 
 
 def split(weights: np.ndarray, primes: tuple[int, ...]) -> np.ndarray:
     own = weights.copy()
-    operands.split(own, moduli(primes))
+    inner_products.split(own, moduli(primes))
     return own
 
 

@@ -9,7 +9,7 @@ import pytest
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.kernels import sampling
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.stream import stream
+from privcirnet.he.ring.sampling import stream
 from privcirnet.he.system.jit import jit
 from tests.he import sampling_oracles as slow
 

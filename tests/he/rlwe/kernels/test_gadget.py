@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 from privcirnet.he.ring import modular
-from privcirnet.he.ring.kernels import operands
+from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.kernels.base_conversion import mod_down_constants
 from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import gadget
-from privcirnet.he.rlwe.kernels.modulus import add_scaled, ring
+from privcirnet.he.rlwe.kernels.rns import add_scaled, ring
 from privcirnet.he.rlwe.parameters import RlweParameters
 from tests.he.kernel_oracles import automorphism, forward, integers, inverse, primes_of, random_residues
 
@@ -43,7 +43,7 @@ def test_digits_are_lifted_residues_and_the_chain_has_the_same(bits: tuple[int, 
     for digit in range(2):
         lifted = modular.centered(polynomial[digit], primes[digit])
         expected = forward(np.stack([(lifted % p).astype(np.uint64) for p in primes]), primes)
-        operands.split(expected[None], made.moduli)
+        inner_products.split(expected[None], made.moduli)
         assert np.array_equal(digits[digit], expected)
     chain = ModulusChain(RlweParameters(N, primes[:-1], primes[-1:]))
     assert np.array_equal(chain.digits(values[1]), digits)

@@ -5,7 +5,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.rlwe.kernels import receive, uniform
+from privcirnet.he.rlwe.kernels import uniform
 from privcirnet.he.rlwe.kernels.wire_bytes import pack
 from privcirnet.he.rlwe.wire_bytes import WireFormat
 from tests.he.kernel_oracles import prime_under
@@ -21,7 +21,7 @@ REJECTING = WireFormat((prime_under(2**64 / 17.9, N), prime_under(2**64 / 17.7, 
 def received(modulus: WireFormat, rows: Residues) -> Residues:
     message = pack(rows, modulus.widths) + SEED
     target = np.empty((2, *rows.shape), dtype=np.uint64)
-    receive.receive(target, message, np.arange(N), modulus)
+    uniform.receive(target, message, np.arange(N), modulus)
     return target
 
 
