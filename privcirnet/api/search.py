@@ -12,7 +12,7 @@ from privcirnet.api.profiles import named, profile_for
 from privcirnet.api.progress import bars
 from privcirnet.api.settings import configured, verb
 from privcirnet.blocksize_search.latency import layer_shapes
-from privcirnet.config import Budget, HEConfig, RecipeConfig, SearchConfig, SearchRunConfig
+from privcirnet.config import HEConfig, RecipeConfig, SearchConfig, SearchRunConfig
 from privcirnet.data.own import OwnImages, Pairs
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import Profile
@@ -60,7 +60,7 @@ def search(
     model = with_plain_weights(model)
     he = HEConfig(profile=named(profile), link=link)
     config = configured("search", SearchConfig, config, settings)
-    fields = vars(config) | _given(config.budget) | {"recipe": RecipeConfig(**asdict(config.recipe))}
+    fields = vars(config) | {"recipe": RecipeConfig(**asdict(config.recipe))}
     run = SearchRunConfig(**fields, he=he)
     images, bar = OwnImages(data, None, partial(logits_of_one, model)), bars(progress)
     model = _priced(model, next(images.sampled(1, 1))[0], bool(config.activations))
@@ -87,10 +87,3 @@ def _priced(model: nn.Module, image: Tensor, activations: bool) -> nn.Module:
                 return exact
         raise
     return model
-
-
-def _given(budget: float | Budget) -> dict[str, float]:
-    """Return the settings of search.py for a budget."""
-    if isinstance(budget, Budget):
-        return {"budget": 0.0, "uniform": budget.uniform, "fraction": budget.fraction}
-    return {"budget": budget}

@@ -20,6 +20,7 @@ from privcirnet.he.planning.profile import Profile
 from privcirnet.he.system.atomic import replacing
 
 VERSION = 1
+CHECKPOINT_FORMAT = "privcirnet-checkpoint"
 
 
 def write_text(path: Path, text: str) -> None:
@@ -125,7 +126,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         RuleError: the disk is full.
     """
     about = {
-        "format": "privcirnet-checkpoint",
+        "format": CHECKPOINT_FORMAT,
         "version": str(VERSION),
         "model": checkpoint.model,
         "stage": checkpoint.stage,
@@ -155,7 +156,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     except SafetensorError as error:
         got = f"{path}: {error}"
         raise RuleError("a checkpoint must be a whole safetensors file", got=got, remedy=remedy) from None
-    check_format(about, "privcirnet-checkpoint", path)
+    check_format(about, CHECKPOINT_FORMAT, path)
     try:
         bits, block_sizes = json.loads(about["bits"]), json.loads(about["block_sizes"])
         arguments, composed = json.loads(about.get("arguments", "{}")), json.loads(about.get("composed", "[]"))

@@ -16,7 +16,7 @@ from privcirnet.runs.service_state import books_of
 from privcirnet.runs.serving import ProgramFolders, check_room, check_sessions_of, in_words
 from privcirnet.runs.warm_up import rehearse
 from privcirnet.service.access import ServerAccess
-from privcirnet.service.address import check_free, show_address
+from privcirnet.service.address import check_free, parse_address, show_address
 from privcirnet.service.certificates import TRIAL_DAYS, make_trial
 from privcirnet.service.log import Log
 from privcirnet.service.programs import Catalogue
@@ -55,13 +55,13 @@ def main(config: ServeConfig) -> None:
         if books.workers:
             more["preparation"] = f"by {books.workers.actors} actors of {books.workers.cores} cores"
         service = Service(catalogue, (config.host, config.port), access, books, reload)
-        if config.metrics_port >= 0:
-            listening = books.metrics.listen(config.metrics_host, config.metrics_port)
+        if config.metrics:
+            host, port = parse_address(config.metrics)
+            listening = books.metrics.listen(host, port)
             stack.callback(listening.close)
-            more["metrics"] = f"http://{show_address((config.metrics_host, listening.port))}/metrics"
-        if config.health_port >= 0:
-            port = service.answer_probes((config.metrics_host, config.health_port))
-            more["health"] = f"{show_address((config.metrics_host, port))}, plain"
+            probes = service.answer_probes((host, port and port + 1))
+            more["metrics"] = f"http://{show_address((host, listening.port))}/metrics"
+            more["health"] = f"{show_address((host, probes))}, plain"
         _describe(config, catalogue, service, commands, more)
         _run(service, books.log)
 

@@ -23,6 +23,9 @@ from privcirnet.service.shared.ledger import SharedLedger
 from privcirnet.service.shared.link import RedisConnection, is_url
 from privcirnet.service.store import KeyRegistry, KeyStore
 
+_NAME = "privcirnet"
+"""What all keys in a Redis begin with."""
+
 
 def books_of(config: ServeConfig, stack: ExitStack, write: Write) -> ServiceState:
     """Return a service's state; ``stack`` closes its resources.
@@ -73,7 +76,7 @@ def _own_prepared_work(config: ServeConfig, state: Path | None, log: Log) -> Pre
 
 def _shared(config: ServeConfig, stack: ExitStack, write: Write) -> ServiceState:
     """Return the state that all replicas share in Redis; the audit log is this replica's part of it."""
-    link = RedisConnection(config.state, config.state_name, partial(_note, Log(write, config.log), "shared state"))
+    link = RedisConnection(config.state, _NAME, partial(_note, Log(write, config.log), "shared state"))
     stack.callback(link.close)
     audits = Path(config.root) / "service"
     private_folder(audits)

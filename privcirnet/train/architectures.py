@@ -44,7 +44,7 @@ def made(name: str, num_classes: int, channels: int, arguments: Mapping[str, Any
         got = f"{name}: {type(error).__name__}: {message}"
         if arguments.get("pretrained"):
             remedy = (
-                "connect to the network once, leave what else it does not take out, or give a file as model.weights"
+                "connect to the network once, leave what else it does not take out, or give a file as recipe.init"
             )
             raise RuleError("pretrained weights must be there and fit", got=got, remedy=remedy) from error
         remedy = "leave out what this network does not take"

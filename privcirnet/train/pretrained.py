@@ -8,6 +8,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from privcirnet.artifact.records import CHECKPOINT_FORMAT
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.nn.checks import check_weights
 
@@ -20,6 +21,17 @@ _COUNTER = "num_batches_tracked"
 _SHOWN = 3
 
 
+def is_weights(path: Path) -> bool:
+    """Return whether a file has another program's weights: it is no checkpoint of this one."""
+    if path.suffix != ".safetensors":
+        return path.is_file()
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return (file.metadata() or {}).get("format") != CHECKPOINT_FORMAT
+    except (OSError, safetensors.SafetensorError):
+        return False
+
+
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the state dict of a file.
 
@@ -28,7 +40,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             under "state_dict" or "model", its names behind "module.".
     """
     remedy = "give a .safetensors file, or one of torch.save(model.state_dict(), FILE)"
-    rule = "model.weights must be a file of weights"
+    rule = "weights must be a file of tensors"
     if not path.is_file():
         raise RuleError(rule, got=f"{path}, which is no file", remedy=remedy)
     try:
