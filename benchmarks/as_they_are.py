@@ -34,7 +34,7 @@ NETWORKS = {
 CHAIN = (
     "chain=[train,qat,export,infer]",
     "++stages={train:{recipe:{epochs:2,batch_size:128,optimizer:muon,momentum:0.95,learning_rate:2e-3,clip_gradient:1,"
-    "ema:0.99,flip:true,crop_padding:2}},qat:{recipe:{epochs:0}},export:{he:{profile:counted,bounds:measured}},"
+    "ema:0.99,flip:true,crop:2}},qat:{recipe:{epochs:0}},export:{he:{profile:counted,bounds:measured}},"
     "infer:{images:1}}",
 )
 

@@ -25,7 +25,7 @@ def tuning(epochs: int, learning_rate: float) -> RecipeConfig:
         batch_size=128,
         learning_rate=learning_rate,
         clip_gradient=1.0,
-        crop_padding=4,
+        crop=4,
         flip=True,
         channels_last=True,
         distillation=0.5,

@@ -43,7 +43,7 @@ def plans(dense: nn.Module, data: ImageData, given: argparse.Namespace) -> list[
         if not kept.is_file():
             labels = data.sample(2048)
             plan = pc.search(
-                dense, (data.real(labels[0]), labels[1]), budget=pc.uniform(b), profile=read_profile(given.profile)
+                dense, (data.real(labels[0]), labels[1]), budget=f"b{b}", profile=read_profile(given.profile)
             )
             write_json(kept, plan.block_sizes)
         cases.append(("searched", b, json.loads(kept.read_text())))

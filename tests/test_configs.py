@@ -124,25 +124,25 @@ def test_stages_chain_by_default():
     ("make", "match"),
     [
         (lambda: SearchRunConfig(block_sizes=[1, 3]), r"block_sizes must be powers of two: got \[1, 3\]"),
-        (lambda: SearchRunConfig(uniform=64), "uniform must be one of block_sizes: got 64"),
+        (lambda: SearchRunConfig(budget="b64"), "budget must be one of block_sizes: got b64"),
+        (
+            lambda: SearchRunConfig(recipe=RecipeConfig(uniform=8)),
+            "search.py chooses block sizes: got uniform=8; use budget=b8",
+        ),
         (lambda: SearchRunConfig(budget_on="both"), "budget_on must be a known one: got 'both'"),
         (lambda: SearchRunConfig(activations=["relu"]), "activations must be a known one: got 'relu'"),
         (
             lambda: SearchRunConfig(activations=["aespa"], sensitivity="weights"),
             "activations need mode=interactive sensitivity=fisher: got mode=interactive sensitivity=weights",
         ),
-        (lambda: SearchRunConfig(budget=-1.0), "budget must be at least 0: got -1.0; use 0"),
+        (lambda: SearchRunConfig(budget=-1.0), "budget must be at least 0: got -1.0; use seconds, b4 or 50%"),
         (lambda: HEConfig(link="moon"), "he.link must be a known one: got 'moon'; use one of local, lan, wan44, wan"),
         (lambda: HEConfig(coefficient_bits=[55, 55]), r"he.coefficient_bits needs he.ring_degree: got \[55, 55\]"),
         (lambda: HEConfig(ring_degree=4096), "that of a known set: got 4096; use 8192, 16384, or 0"),
         (lambda: RecipeConfig(rand_magnitude=31), r"recipe.rand_magnitude must be in \[0, 30\]: got 31; use 9"),
         (lambda: RecipeConfig(rand_augment=-1), "recipe.rand_augment must be at least 0: got -1; use 0"),
         (lambda: RecipeConfig(rand_deviation=-1.0), "recipe.rand_deviation must be at least 0: got -1.0"),
-        (lambda: RecipeConfig(crop_scale=1.5), r"recipe.crop_scale must be in \[0, 1\]: got 1.5; use 0"),
-        (
-            lambda: RecipeConfig(crop_scale=0.5, crop_padding=4),
-            "one kind of random crop: got crop_scale=0.5 crop_padding=4",
-        ),
+        (lambda: RecipeConfig(crop=1.5), "recipe.crop must be a share below 1, or whole pixels: got 1.5; use 4, or"),
         (
             lambda: RecipeConfig(teacher="outputs/train", distillation=0.0),
             "recipe.teacher needs recipe.distillation: got 0.0",

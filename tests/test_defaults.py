@@ -15,14 +15,13 @@ from privcirnet.service.store import StoreLimits
 
 pytestmark = pytest.mark.docs
 
-MOST = 169
+MOST = 160
 """Settings of all commands and verbs."""
 OTHERS = {
     "name": "of a data set, a network, or an experiment",
     "root": "the folder of images, or of run directories; a ladder's has the experiment's name",
     "out": "each command has a directory of its own",
     "init": "what the stage before has written",
-    "budget": "of search.py uniform= says it, unless seconds are given",
     "he": "export takes the profile that the search has measured",
     "recipe": "a ladder's has only what differs",
     "timeout_s": "a client waits for computations, a server only for messages",

@@ -32,7 +32,7 @@ from tests.he.networks import network, random_image
 from tests.service.running import serving
 
 DEPLOY = ROOT / "deploy"
-TRIAL = ["engine=cleartext", "warm_up=false", "port=0", "metrics_port=0", "host=127.0.0.1", "metrics_host=127.0.0.1"]
+TRIAL = ["engine=cleartext", "warm_up=false", "port=0", "host=127.0.0.1", "metrics=127.0.0.1:0"]
 """What a test changes of the settings: nothing is compiled, no port is taken."""
 
 
@@ -188,7 +188,10 @@ def test_the_kubernetes_manifest():
     assert {volume["name"] for volume in pod["volumes"]} == {mount["name"] for mount in container["volumeMounts"]}
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     given = dict(word.split("=", 1) for word in container["args"])
-    assert ports["health"] == int(given["health_port"]) == container["livenessProbe"]["grpc"]["port"]
+    _, metrics = parse_address(yaml.safe_load((DEPLOY / "site" / "container.yaml").read_text())["metrics"])
+    assert (ports["metrics"], ports["health"]) == (metrics, metrics + 1)
+    probes = ("startupProbe", "livenessProbe", "readinessProbe")
+    assert {container[probe]["grpc"]["port"] for probe in probes} == {metrics + 1}
     assert urlsplit(given["state"]).hostname == made["Service", "privcirnet-valkey"]["metadata"]["name"]
     (valkey,) = made["StatefulSet", "privcirnet-valkey"]["spec"]["template"]["spec"]["containers"]
     check_protected(given["state"], valkey["args"])
@@ -226,6 +229,6 @@ def test_the_health_check_of_the_compose_file():
     service = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["replica-1"]
     _, _, _, program = service["healthcheck"]["test"]
     with serving(Server(network(), "cleartext"), probes=True) as running:
-        words = [sys.executable, "-c", program.replace("5051", str(running.probes))]
+        words = [sys.executable, "-c", program.replace("9091", str(running.probes))]
         assert subprocess.run(words, check=False).returncode == 0
     assert subprocess.run(words, capture_output=True, check=False).returncode != 0

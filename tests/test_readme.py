@@ -83,7 +83,8 @@ COMMANDS = [(name_of(page), command) for page in PAGES for command in commands(p
 def arguments_of(script: str) -> set[str]:
     """Options and first positional arguments that a script of benchmarks/ declares, from its source and its modules'."""
     folder = (ROOT / script).parent
-    sources = [ROOT / script, *(folder / name for name in ("common.py", "peer.py") if (folder / name).is_file())]
+    shared = ROOT / "benchmarks" / "common.py", folder / "peer.py"
+    sources = [ROOT / script, *(path for path in shared if path.is_file())]
     return set(re.findall(r"add_argument\(\s*\"(--?[\w-]+)\"", "\n".join(source.read_text() for source in sources)))
 
 
@@ -110,7 +111,8 @@ def test_commands_are_accepted(page, command):
     script = command[1] if command[0] == "privcirnet" else next(first)
     given, name = command[command.index(script) + 1 :], Path(script).stem
     if beside := script if script.startswith(BESIDE) else "":
-        script, name = f"{script.replace('.', '/')}/__main__.py", script.rpartition(".")[2]
+        path, name = script.replace(".", "/"), script.rpartition(".")[2]
+        script = f"{path}.py" if (ROOT / f"{path}.py").is_file() else f"{path}/__main__.py"
     assert script in SUBCOMMANDS or (ROOT / script).is_file(), page
     if "/" in script and name not in FILES:
         options = {word for word in given if word.startswith("--")}

@@ -33,7 +33,7 @@ def root(digits_chain, tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(root):
     """serve.py in its own process: (it, its address, what it printed so far, images that clients ran: added by tests)."""
-    command = [sys.executable, "serve.py", f"root={root}", "port=0", "sessions=2", "metrics_port=0"]
+    command = [sys.executable, "serve.py", f"root={root}", "port=0", "sessions=2", "metrics=127.0.0.1:0"]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, and inherited so, in a shell's "&"
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         signal.signal(signal.SIGINT, before)
@@ -176,7 +176,7 @@ def test_a_killed_server_is_one_line(root, monkeypatch, capsys, tmp_path):
         ("serve", ["sessions=0"], "sessions must be at least 1: got 0"),
         ("serve", ["age_s=0"], "age_s must be above 0: got 0.0"),
         ("serve", ["grace_s=-1"], "grace_s must be at least 0: got -1.0"),
-        ("serve", ["metrics_port=-2"], r"metrics_port must be in \[-1, 65535\]: got -2"),
+        ("serve", ["metrics=9090"], r"must be HOST:PORT: got '9090'; e.g. metrics=127.0.0.1:5050"),
         ("serve", ["log=xml"], "log must be a known one: got 'xml'"),
         ("serve", ["quota.keys=0"], "a quota must have"),
         ("serve", ["keys.days=0"], "a store of keys must have"),

@@ -213,5 +213,5 @@ def _resident(url: str) -> float:
             lines = page.read().decode().splitlines()
         return next(float(line.split()[1]) for line in lines if line.startswith(_MEMORY))
     except (OSError, ValueError, StopIteration) as problem:
-        got, remedy = f"{url}: {problem}", "start the server with metrics_port=9090"
+        got, remedy = f"{url}: {problem}", "start the server with metrics=127.0.0.1:9090"
         raise RuleError("metrics= must be the URL of a server's metrics", got=got, remedy=remedy) from None

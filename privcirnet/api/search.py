@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from privcirnet.api.settings import bars, configured, encryption, named, profile_for, verb
 from privcirnet.blocksize_search.latency import layer_shapes
-from privcirnet.config import Budget, CompileConfig, HEConfig, RecipeConfig, SearchConfig, SearchRunConfig
+from privcirnet.config import CompileConfig, HEConfig, RecipeConfig, SearchConfig, SearchRunConfig
 from privcirnet.data.dataset import OwnImages, Pairs
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import Profile
@@ -61,7 +61,7 @@ def search(
     model = with_plain_weights(model)
     he = HEConfig(profile=named(profile), link=link)
     config = configured("search", SearchConfig, config, settings)
-    fields = vars(config) | _given(config.budget) | {"recipe": RecipeConfig(**asdict(config.recipe))}
+    fields = vars(config) | {"recipe": RecipeConfig(**asdict(config.recipe))}
     run = SearchRunConfig(**fields, he=he)
     images, bar = OwnImages(data, None, partial(logits_of_one, model)), bars(progress)
     model = _priced(model, next(images.sampled(1, 1))[0], bool(config.activations))
@@ -88,13 +88,6 @@ def _priced(model: nn.Module, image: Tensor, activations: bool) -> nn.Module:
                 return exact
         raise
     return model
-
-
-def _given(budget: float | Budget) -> dict[str, float]:
-    """Return the settings of search.py for a budget."""
-    if isinstance(budget, Budget):
-        return {"budget": 0.0, "uniform": budget.uniform, "fraction": budget.fraction}
-    return {"budget": budget}
 
 
 @verb

@@ -127,6 +127,7 @@ def _check(name: str, tensor: np.ndarray) -> None:
 
 
 VERSION = 1
+CHECKPOINT_FORMAT = "privcirnet-checkpoint"
 
 
 def write_text(path: Path, text: str) -> None:
@@ -232,7 +233,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         RuleError: the disk is full.
     """
     about = {
-        "format": "privcirnet-checkpoint",
+        "format": CHECKPOINT_FORMAT,
         "version": str(VERSION),
         "model": checkpoint.model,
         "stage": checkpoint.stage,
@@ -262,7 +263,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     except SafetensorError as error:
         got = f"{path}: {error}"
         raise RuleError("a checkpoint must be a whole safetensors file", got=got, remedy=remedy) from None
-    check_format(about, "privcirnet-checkpoint", path)
+    check_format(about, CHECKPOINT_FORMAT, path)
     try:
         bits, block_sizes = json.loads(about["bits"]), json.loads(about["block_sizes"])
         arguments, composed = json.loads(about.get("arguments", "{}")), json.loads(about.get("composed", "[]"))

@@ -15,9 +15,11 @@ SUMMARY = "summary.json"
 """File that a complete run leaves in its folder."""
 PLACES = frozenset(
     {"root", "out", "device", "evaluate", "resume", "overwrite", "tensorboard", "data.root", "data.cache"}
-    | {"ckks.examples", "data.test_fraction", "ui_port"}  # of before
+    | {"ckks.examples", "data.seed", "data.test_fraction", "ui_port", "until_stable"}  # of before
 )
 """Settings that do not change what a run computes."""
+_BEFORE = {"recipe.crop_padding", "recipe.crop_scale", "fraction", "uniform", "model.weights"}
+"""Settings that others have replaced."""
 MACHINES = frozenset({"recipe.amp"})
 """Settings best chosen by the machine: a result with another value is complete all the same."""
 
@@ -109,5 +111,20 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return flat settings in the form of JSON, with paths in the root relative to it."""
     root = f"{settings.get('root', '')}/"
-    flattened = flat(json.loads(json.dumps(settings)))
+    flattened = _renamed(flat(json.loads(json.dumps(settings))))
     return {name: value.removeprefix(root) if isinstance(value, str) else value for name, value in flattened.items()}
+
+
+def _renamed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return flat settings of before under the names of today.
+
+    >>> _renamed({"recipe.crop_padding": 4, "recipe.crop_scale": 0.0, "model.weights": "", "epochs": 3})
+    {'epochs': 3, 'recipe.crop': 4}
+    """
+    today = {name: value for name, value in settings.items() if name not in _BEFORE}
+    if "recipe.crop_padding" in settings:
+        today["recipe.crop"] = settings["recipe.crop_padding"] or settings.get("recipe.crop_scale", 0.0)
+    if "fraction" in settings:  # of search.py
+        size, share = settings["uniform"] or 4, settings["fraction"]
+        today["budget"] = settings["budget"] or (f"{100 * share:.12g}%" if share else f"b{size}")
+    return today

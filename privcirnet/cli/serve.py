@@ -33,7 +33,7 @@ from privcirnet.he.system.process import peak_bytes
 from privcirnet.runs.compiled import check_sessions
 from privcirnet.runs.parties import rehearse
 from privcirnet.service.access import ServerAccess
-from privcirnet.service.address import check_free, show_address
+from privcirnet.service.address import check_free, parse_address, show_address
 from privcirnet.service.certificates import TRIAL_DAYS, make_trial
 from privcirnet.service.limits import ServiceLimits, ServiceState
 from privcirnet.service.log import Log, Write, appending
@@ -47,6 +47,9 @@ from privcirnet.service.shared.link import RedisConnection, is_url
 from privcirnet.service.store import KeyRegistry, KeyStore, StoreLimits
 
 Advance = Callable[[str], None]
+
+_REDIS_PREFIX = "privcirnet"
+"""What all keys in a Redis begin with."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,7 @@ def _own_prepared_work(config: ServeConfig, state: Path | None, log: Log) -> Pre
 
 def _shared(config: ServeConfig, stack: ExitStack, write: Write) -> ServiceState:
     """Return the state that all replicas share in Redis; the audit log is this replica's part of it."""
-    link = RedisConnection(config.state, config.state_name, partial(_note, Log(write, config.log), "shared state"))
+    link = RedisConnection(config.state, _REDIS_PREFIX, partial(_note, Log(write, config.log), "shared state"))
     stack.callback(link.close)
     audits = Path(config.root) / "service"
     private_folder(audits)
@@ -240,13 +243,13 @@ def main(config: ServeConfig) -> None:
         if books.workers:
             more["preparation"] = f"by {books.workers.actors} actors of {books.workers.cores} cores"
         service = Service(catalogue, (config.host, config.port), access, books, reload)
-        if config.metrics_port >= 0:
-            listening = books.metrics.listen(config.metrics_host, config.metrics_port)
+        if config.metrics:
+            host, port = parse_address(config.metrics)
+            listening = books.metrics.listen(host, port)
             stack.callback(listening.close)
-            more["metrics"] = f"http://{show_address((config.metrics_host, listening.port))}/metrics"
-        if config.health_port >= 0:
-            port = service.answer_probes((config.metrics_host, config.health_port))
-            more["health"] = f"{show_address((config.metrics_host, port))}, plain"
+            probes = service.answer_probes((host, port and port + 1))
+            more["metrics"] = f"http://{show_address((host, listening.port))}/metrics"
+            more["health"] = f"{show_address((host, probes))}, plain"
         _describe(config, catalogue, service, commands, more)
         _run(service, books.log)
 

@@ -315,7 +315,7 @@ def _first_of_each(schema: type, overrides: list[str]) -> list[str]:
 def _whole(setting: str, names: list[str]) -> str:
     """Return the whole name of a setting that is named by its last part; the setting itself unless one ends so.
 
-    >>> _whole("epochs", ["recipe.epochs", "seed", "data.seed"]), _whole("rate", ["recipe.learning_rate"])
+    >>> _whole("epochs", ["recipe.epochs", "seed"]), _whole("rate", ["recipe.learning_rate"])
     ('recipe.epochs', 'rate')
     """
     ends = [name for name in names if name.endswith(f".{setting}")]
@@ -415,6 +415,8 @@ def _of_a_name(setting: str, error: Exception, command: str, overrides: list[str
         return _refused(setting, instead)
     if elsewhere := _of_another_stage(command, setting):
         return elsewhere
+    if instead := next((what for name, what in OLD.items() if name.endswith(f".{setting}")), ""):
+        return _refused(setting, instead)
     tilde, value = ("~", "") if str(error).startswith("Could not delete") else ("", "=...")
     close = nearest(setting, _keys(OmegaConf.to_container(hydra.compose(command))), cutoff=0.7)
     return _refused(f"{tilde}{setting}", f"did you mean {tilde}{close}{value}" if close else "")
@@ -433,6 +435,17 @@ OLD = {
     "rehearsal": "use warm_up=",
     "state_folder": "use root=DIR, whose folder service has the audit log",
     "ui_port": "use ui=PORT",
+    "data.seed": "leave it out: the digits have one split",
+    "recipe.crop_padding": "use recipe.crop=4",
+    "recipe.crop_scale": "use recipe.crop=0.08",
+    "until_stable": "leave it out: samples= says how many images at most",
+    "uniform": "use budget=b4",
+    "fraction": "use budget=50%",
+    "model.weights": "use recipe.init=FILE",
+    "state_name": "use a DB of its own in state=redis://HOST:PORT/DB",
+    "metrics_port": "use metrics=HOST:PORT",
+    "metrics_host": "use metrics=HOST:PORT",
+    "health_port": "use metrics=HOST:PORT, whose next port has health checks",
 }
 """A setting, or a group, of before -> what to do."""
 _STAGES = "train", "search", "export"

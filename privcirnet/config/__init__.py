@@ -12,12 +12,11 @@ from privcirnet.config.ladder import DemoConfig, LadderConfig
 from privcirnet.config.model import ModelConfig
 from privcirnet.config.quant import QuantConfig
 from privcirnet.config.recipe import FitConfig, RecipeConfig
-from privcirnet.config.search import Budget, SearchConfig, SearchRunConfig
+from privcirnet.config.search import SearchConfig, SearchRunConfig
 from privcirnet.config.train import TrainConfig
 
 __all__ = [
     "SCHEMAS",
-    "Budget",
     "CompileConfig",
     "DataConfig",
     "DemoConfig",

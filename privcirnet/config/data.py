@@ -19,8 +19,6 @@ class DataConfig:
     """pixels; the shorter side is resized to it and the centre cropped; 0 leaves images as they are."""
     cache: str = "auto"
     """folder of decoded images; auto: privcirnet in $XDG_CACHE_HOME or ~/.cache; empty: none, decode in memory."""
-    seed: int = 0
-    """of the split into training and held-out images, where the data set has none of its own."""
     limit: int = number(0, least=0)
     """images of each split, at most; 0 for all. A few hundred show in minutes whether a chain runs."""
 

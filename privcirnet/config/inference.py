@@ -108,9 +108,7 @@ class ServeConfig(EngineConfig):
     """0: any that is free."""
     state: str = "${root}/service"
     """folder of keys, counts of images and the audit log, or redis://HOST:PORT/DB for replicas, whose audit logs stay
-    in ${root}/service; empty: in memory."""
-    state_name: str = "privcirnet"
-    """what all keys in a Redis of state= begin with; replicas of one name are one service."""
+    in ${root}/service; replicas of one DB are one service. Empty: in memory."""
     sessions: int = number(4, least=1)
     """at once; further clients are told when to come again."""
     age_s: float = number(3600.0, above=0)
@@ -131,12 +129,9 @@ class ServeConfig(EngineConfig):
     """Ray cluster whose actors prepare, ray://HOST:PORT; empty: this process does."""
     prepared_actors: int = number(0, least=0)
     """of prepared_workers=, each on up to four cores; 0: as many as its machines have room for."""
-    metrics_port: int = number(-1, least=-1, most=0xFFFF)
-    """of Prometheus metrics; 0: any that is free; -1: none."""
-    metrics_host: str = "127.0.0.1"
-    """address at which the metrics are offered, and health_port=."""
-    health_port: int = number(-1, least=-1, most=0xFFFF)
-    """of health checks alone, plain, for probes without TLS such as those of Kubernetes; 0: any; -1: none."""
+    metrics: str = ""
+    """HOST:PORT of Prometheus metrics, and at the next port health checks, plain, for probes without TLS such as those
+    of Kubernetes; PORT 0: any two that are free; empty: neither."""
     log: str = choice("text", FORMS)
     """form of the log's lines: text or json."""
 
@@ -146,7 +141,8 @@ class ServeConfig(EngineConfig):
         self.programs = {name: program_folder(path) for name, path in self.programs.items()}
         alone = bool(self.keys.folder) and not is_url(self.state)
         check(not alone, "keys.folder is for state=redis://", self.keys.folder, "leave it out: keys are in state=")
-        named = bool(self.state_name) and not set(self.state_name) & set("{}*? ")
-        check(named, "state_name must be a name, without braces", repr(self.state_name), "use privcirnet")
+        if self.metrics:
+            _, port = parse_address(self.metrics, "metrics=")
+            check(port < 0xFFFF, "metrics must leave a port for health checks", self.metrics, "use 127.0.0.1:9090")
         plain = not self.tls and not is_loopback(self.host)
         check(not plain, "host beyond loopback needs tls=", self.host, "use tls=trial, or a folder of certificates")

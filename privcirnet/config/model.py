@@ -12,8 +12,6 @@ class ModelConfig:
     """of privcirnet.models, timm, or torchvision as in torchvision/resnet18."""
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     """further arguments that it is created with, as +model.arguments.pretrained=true."""
-    weights: str = ""
-    """file of the weights that train begins with: .safetensors or a torch state dict; empty for none."""
     activation: str = ""
     """in place of its own activations: aespa or square, polynomials, which are fast; empty: those that it has."""
 

@@ -35,8 +35,9 @@ class FitConfig:
     """largest norm of all gradients together; 0 for none."""
     ema: float = number(0.0, least=0, below=1)
     """decay of the running average of the weights, which is saved in their place; 0 for none."""
-    crop_padding: int = number(0, least=0)
-    """pixels of padding on each side before a random crop; 0 for no such crops."""
+    crop: float = number(0.0, least=0)
+    """random crops: 1 and more: pixels of padding on each side before; below 1: smallest share of the image's area that
+    a crop has, which is resized to the image; 0 for none."""
     flip: bool = False
     """mirror half of the images, drawn at random."""
     mixup: float = number(0.0, least=0)
@@ -77,7 +78,7 @@ class RecipeConfig(ProjectionConfig, FitConfig):
     """train (dense), finetune (circulant), replace (activations, norms: by model.arguments) or qat."""
     init: str = ""
     """run directory, checkpoint or hf-hub:OWNER/NAME to start from; empty for random weights. In train the weights that
-    fit, as of other classes."""
+    fit, as of other classes; or another program's file of weights, .safetensors or a torch state dict."""
     plan: str = ""
     """plan.json: of finetune with block sizes, of replace with what activations become."""
     uniform: int = 0
@@ -93,8 +94,6 @@ class RecipeConfig(ProjectionConfig, FitConfig):
     """blocks that imitate those of the original, as a pattern of module names: 'blocks.*'; empty for none."""
     original: str = ""
     """run directory or checkpoint of the network that is imitated; empty: recipe.init, which has the old operations."""
-    crop_scale: float = number(0.0, least=0, most=1)
-    """smallest share of the area of a random crop that is resized to the image, the largest is 1; 0 for none."""
     erase: float = number(0.0, least=0, below=1)
     """share of images with a random rectangle erased."""
     rand_augment: int = number(0, least=0)
@@ -112,9 +111,8 @@ class RecipeConfig(ProjectionConfig, FitConfig):
         check(not imitates or bool(self.init), "recipe.imitate needs recipe.init", "none", "give a run directory")
         useless = bool(self.original) and not imitates
         check(not useless, "a recipe.original needs recipe.imitate", self.original, "use imitate='blocks.*'")
-        smallest, padding = self.crop_scale, self.crop_padding
-        both = f"crop_scale={smallest} crop_padding={padding}"
-        check(not (smallest and padding), "a recipe has one kind of random crop", both, "leave one out")
+        whole = self.crop < 1 or self.crop == int(self.crop)
+        check(whole, "recipe.crop must be a share below 1, or whole pixels", self.crop, "use 4, or 0.08")
         mixes, both = max(self.mixup, self.cutmix), f"teach_once=true mixup={self.mixup} cutmix={self.cutmix}"
         check(not (self.teach_once and mixes), "mixed images have no labels of their own", both, "leave one out")
         taught = self.distillation

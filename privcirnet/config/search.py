@@ -1,5 +1,6 @@
 """How block sizes are chosen: the settings of privcirnet.search, and the schema of search.py."""
 
+import re
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import NamedTuple
@@ -25,20 +26,45 @@ OBJECTIVES = {
 }
 """What is to be fast -> what a budget limits -> the prediction of that name. All of a linear layer's encrypted work is
 preparation; with the image it is the server's work alone, in clear."""
-_UNIFORM = 4
+_BUDGET = "b4"
 PROPOSALS = ("kfac", "energy", "fisher")
 SCORES = ("divergence", "none")
 SENSITIVITIES = ("auto", *PROPOSALS, "batch_gradient", "weights")
 
 
 class Budget(NamedTuple):
-    """A latency that needs no seconds: see :func:`uniform` and :func:`fraction`."""
+    """A latency: seconds, that of one block size everywhere, or a share of the dense network's; one is positive."""
 
+    seconds: float = 0.0
     uniform: int = 0
     fraction: float = 0.0
 
 
-def uniform(block_size: int) -> Budget:
+def read_budget(budget: float | str) -> Budget:
+    """Return the latency that ``budget=`` stands for.
+
+    Args:
+        budget: seconds, a block size as b4, or a share as 50%; 0: the default.
+
+    Raises:
+        RuleError: it is negative, or has another form.
+
+    >>> read_budget(0.4).seconds, read_budget("b8").uniform, read_budget("50%").fraction
+    (0.4, 8, 0.5)
+    """
+    if not isinstance(budget, str):
+        check(budget >= 0, "budget must be at least 0", budget, "use seconds, b4 or 50%")
+        return Budget(seconds=budget) if budget else read_budget(_BUDGET)
+    size, share = re.fullmatch(r"b[1-9]\d*", budget), re.fullmatch(r"(\d+\.?\d*)%", budget)
+    if size:
+        return Budget(uniform=int(budget[1:]))
+    fraction = float(share[1]) / 100 if share else 0.0
+    rule = "budget must be seconds, a block size or a share"
+    check(0 < fraction <= 1, rule, repr(budget), "use 0.4, b4 or 50%")
+    return Budget(fraction=fraction)
+
+
+def uniform(block_size: int) -> str:
     """Return the budget of :func:`privcirnet.search` that is the latency of one block size everywhere.
 
     Args:
@@ -49,10 +75,10 @@ def uniform(block_size: int) -> Budget:
     """
     good = isinstance(block_size, Integral) and block_size >= 1
     check(good, "block_size must be a positive integer", repr(block_size), "use 4")
-    return Budget(uniform=block_size)
+    return f"b{block_size}"
 
 
-def fraction(share: float) -> Budget:
+def fraction(share: float) -> str:
     """Return the budget of :func:`privcirnet.search` that is a share of the dense network's latency.
 
     Args:
@@ -63,15 +89,15 @@ def fraction(share: float) -> Budget:
     """
     good = isinstance(share, Real) and 0 < share <= 1
     check(good, "a share of the latency must be in (0, 1]", repr(share), "use 0.5")
-    return Budget(fraction=share)
+    return f"{100 * share:.12g}%"
 
 
 @dataclass
 class SearchConfig(ProjectionConfig):
     """How :func:`privcirnet.search` chooses block sizes."""
 
-    budget: float | Budget = Budget(uniform=_UNIFORM)
-    """seconds for an image, or :func:`privcirnet.uniform` or :func:`privcirnet.fraction`."""
+    budget: int | float | str = _BUDGET
+    """of an image: seconds; or b4, the latency of block size 4 everywhere; or 50%, a share of the dense network's."""
     block_sizes: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16, 32])
     """sizes to choose from."""
     budget_on: str = choice("all", BUDGETS)
@@ -99,9 +125,8 @@ class SearchConfig(ProjectionConfig):
     recipe: FitConfig = field(default_factory=FitConfig)
     """how plans are trained in a race: as fine-tuning will train the chosen one."""
     samples: int = number(2048, least=1)
-    """training images, at most, that the Fisher information is measured on."""
-    until_stable: bool = True
-    """stop measuring when doubling the images leaves the plan unchanged; false: use all samples."""
+    """training images, at most, that the Fisher information is measured on: fewer where doubling them leaves the plan
+    unchanged."""
     pinned: list[str] = field(default_factory=list[str])
     """layers that have no choice, with their block size: [stem:1,layer4.*:8]; of activations act1:own or act1:aespa."""
     equal: list[list[str]] = field(default_factory=list[list[str]])
@@ -127,24 +152,16 @@ class SearchRunConfig(SearchConfig, TrainedConfig):
     """Settings of search.py: choose a block size for every layer under a latency budget."""
 
     out: str = "${root}/search"
-    uniform: int = 0
-    """block size whose latency everywhere is the budget; 0 for 4, where budget and fraction give none."""
-    budget: float = number(0.0, least=0)
-    """budget in seconds instead, if positive."""
-    fraction: float = number(0.0, least=0, most=1)
-    """budget as a share of the dense network's latency instead, if positive."""
     recipe: RecipeConfig = field(default_factory=RecipeConfig)
     """how plans are trained in a race: as fine-tuning will train the chosen one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_powers_of_two("block_sizes", self.block_sizes)
-        known = self.uniform in (0, *self.block_sizes)
-        check(known, "uniform must be one of block_sizes", self.uniform, "use 4, or another of them")
-        given = {"budget": self.budget, "fraction": self.fraction, "uniform": self.uniform}
-        named = " ".join(f"{name}={value}" for name, value in given.items() if value)
-        once = sum(map(bool, given.values())) <= 1
-        check(once, "a budget is given once", named, "leave all but one out, or at 0")
+        fits = self.limit.uniform in (0, *self.block_sizes) or self.budget == _BUDGET
+        check(fits, "budget must be one of block_sizes", self.budget, "use another of them")
+        instead = f"use budget=b{self.recipe.uniform}"
+        check(not self.recipe.uniform, "search.py chooses block sizes", f"uniform={self.recipe.uniform}", instead)
         direct = self.mode == "interactive" or (self.limited == "seconds" and not self.online_s + self.prepared_s)
         check(direct, "mode=ckks prepares nothing", self.objective, "leave objective, online_s and prepared_s out")
         alone = self.mode == "interactive" or not self.compose
@@ -165,9 +182,9 @@ class SearchRunConfig(SearchConfig, TrainedConfig):
         check(not self.race or self.scores, "only scored plans can race", got, "leave race out")
 
     @property
-    def reference(self) -> int:
-        """Block size whose latency everywhere is the budget, unless that is given otherwise."""
-        return self.uniform or _UNIFORM
+    def limit(self) -> Budget:
+        """The latency that the budget stands for."""
+        return read_budget(self.budget)
 
     @property
     def kinds(self) -> list[str]:

@@ -31,7 +31,7 @@ def crop_and_flip(images: Tensor, padding: int, generator: torch.Generator, *, f
     """
     count, _, height, width = images.shape
     if padding >= min(height, width):
-        rule, got = "recipe.crop_padding must be less than an image's side", f"{padding} for {height} x {width}"
+        rule, got = "recipe.crop must be less than an image's side", f"{padding} for {height} x {width}"
         raise RuleError(rule, got=got, remedy=f"use {max(1, min(height, width) // 8)}")
     rows, columns = _whole(2 * padding + 1, (2, count), generator, images)
     mirrored = _whole(2, (count,), generator, images).bool() & flip

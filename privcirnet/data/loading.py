@@ -59,7 +59,6 @@ class Settings(Protocol):
     size: int
     limit: int
     cache: str
-    seed: int
 
 
 def load_for(settings: Settings, progress: Progress | None = None) -> ImageData:
@@ -69,7 +68,7 @@ def load_for(settings: Settings, progress: Progress | None = None) -> ImageData:
         progress: callback with the number of decoded images and of all images.
     """
     files = Files(settings.root, settings.size, settings.cache)
-    data = load(settings.name, settings.seed, files=files, progress=progress)
+    data = load(settings.name, files=files, progress=progress)
     return data.limited(settings.limit) if settings.limit else data
 
 

@@ -229,7 +229,7 @@ def search_in(
             config.kinds,
             config.samples,
             config.damping,
-            (lambda omega: decided(omega).block_sizes) if config.until_stable else None,
+            lambda omega: decided(omega).block_sizes,
             lambda n: advance(to=n),
         )
         seconds = time.perf_counter() - started
@@ -409,17 +409,18 @@ def _budget(config: SearchRunConfig, latency: Table, counted: bool) -> float:
         UserWarning: it is more than the dense network takes, and nothing else limits plans.
     """
     dense = uniform_latency(latency, min(config.block_sizes))
-    if config.fraction:
-        return config.fraction * dense
+    limit = config.limit
+    if limit.fraction:
+        return limit.fraction * dense
     capped = config.traffic_mb or config.memory_mb or config.online_s or config.prepared_s
-    if config.budget > dense and not capped:
-        b = int(config.budget) if config.budget in config.block_sizes else 4
-        requested, takes = (in_words(value, counted) for value in (config.budget, dense))
-        meant = f"did you mean budget=pc.uniform({b}), of search.py uniform={b}?"
+    if limit.seconds > dense and not capped:
+        b = int(limit.seconds) if limit.seconds in config.block_sizes else 4
+        requested, takes = (in_words(value, counted) for value in (limit.seconds, dense))
+        meant = f"did you mean budget=b{b}?"
         warnings.warn(
             f"a budget of {requested} compresses nothing: the dense network takes {takes}; {meant}", stacklevel=3
         )
-    return config.budget or uniform_latency(latency, config.reference)
+    return limit.seconds or uniform_latency(latency, limit.uniform)
 
 
 def _told_apart(budgets: Sequence[float]) -> list[str]:

@@ -6,11 +6,12 @@ import socket
 from privcirnet.errors import RuleError
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def parse_address(text: str, setting: str = "server=") -> tuple[str, int]:
     """Return host and port of "HOST:PORT".
 
     Args:
         text: name or address, in brackets where it contains colons, and a decimal port.
+        setting: that it was given by, for the remedy.
 
     >>> parse_address("127.0.0.1:5050"), parse_address("[::1]:5050")
     (('127.0.0.1', 5050), ('::1', 5050))
@@ -18,10 +19,10 @@ def parse_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     scheme, _, place = text.partition("://")
     if place:
-        remedy = f"leave {scheme}:// out: server={place.split('/')[0]}"
+        remedy = f"leave {scheme}:// out: {setting}{place.split('/')[0]}"
         raise RuleError("a server's address must be HOST:PORT", got=repr(text), remedy=remedy)
     if not host or not port.isdecimal() or int(port) > 0xFFFF:
-        raise RuleError("a server's address must be HOST:PORT", got=repr(text), remedy="e.g. server=127.0.0.1:5050")
+        raise RuleError("a server's address must be HOST:PORT", got=repr(text), remedy=f"e.g. {setting}127.0.0.1:5050")
     return host.strip("[]"), int(port)
 
 

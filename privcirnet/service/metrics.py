@@ -66,7 +66,7 @@ class Metrics:
         try:
             server, thread = start_http_server(port, host, registry=self.registry)
         except OSError as problem:
-            got, remedy = f"{host}:{port}: {problem.strerror or problem}", "choose another metrics_port="
+            got, remedy = f"{host}:{port}: {problem.strerror or problem}", "choose another metrics="
             raise RuleError("metrics must have a port of their own", got=got, remedy=remedy) from None
         return Listening(server, thread)
 

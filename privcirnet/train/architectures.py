@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.artifact.hub import offline_without_hub
+from privcirnet.artifact.records import CHECKPOINT_FORMAT
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.nn.checks import check_weights
@@ -29,6 +30,17 @@ _COUNTER = "num_batches_tracked"
 _SHOWN = 3
 
 
+def is_weights(path: Path) -> bool:
+    """Return whether a file has another program's weights: it is no checkpoint of this one."""
+    if path.suffix != ".safetensors":
+        return path.is_file()
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return (file.metadata() or {}).get("format") != CHECKPOINT_FORMAT
+    except (OSError, safetensors.SafetensorError):
+        return False
+
+
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the state dict of a file.
 
@@ -37,7 +49,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             under "state_dict" or "model", its names behind "module.".
     """
     remedy = "give a .safetensors file, or one of torch.save(model.state_dict(), FILE)"
-    rule = "model.weights must be a file of weights"
+    rule = "weights must be a file of tensors"
     if not path.is_file():
         raise RuleError(rule, got=f"{path}, which is no file", remedy=remedy)
     try:
@@ -148,9 +160,7 @@ def made(name: str, num_classes: int, channels: int, arguments: Mapping[str, Any
         message = " ".join(line.strip() for line in str(error).splitlines()[:2])[:300]
         got = f"{name}: {type(error).__name__}: {message}"
         if arguments.get("pretrained"):
-            remedy = (
-                "connect to the network once, leave what else it does not take out, or give a file as model.weights"
-            )
+            remedy = "connect to the network once, leave what else it does not take out, or give a file as recipe.init"
             raise RuleError("pretrained weights must be there and fit", got=got, remedy=remedy) from error
         remedy = "leave out what this network does not take"
         raise RuleError("model.arguments must be the network's own", got=got, remedy=remedy) from error

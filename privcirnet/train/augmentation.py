@@ -48,12 +48,13 @@ def augmented(images: Tensor, recipe: RecipeConfig, levels: int, generator: torc
         recipe: changes to make; by default none, and then nothing is drawn.
         levels: pixels are in [0, levels].
     """
-    if recipe.crop_scale:
+    padding = int(recipe.crop)
+    if recipe.crop and not padding:
         from privcirnet.data.augment import random_resized_crop
 
-        images = random_resized_crop(images, recipe.crop_scale, generator)
-    if recipe.crop_padding or recipe.flip:
-        images = crop_and_flip(images, recipe.crop_padding, generator, flip=recipe.flip)
+        images = random_resized_crop(images, recipe.crop, generator)
+    if padding or recipe.flip:
+        images = crop_and_flip(images, padding, generator, flip=recipe.flip)
     if recipe.rand_augment:
         from privcirnet.data.rand_augment import rand_augment
 

@@ -39,6 +39,7 @@ from privcirnet.train.network import (
     load_shared,
     weighted_layers,
 )
+from privcirnet.train.architectures import is_weights
 from privcirnet.train.recalibration import recalibrate_
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -116,12 +117,11 @@ def begin(
 
 def _first(recipe: RecipeConfig, config: ModelConfig, data: ImageData) -> BuiltNetwork:
     """Return the network of the train stage: random, pretrained, or with the fitting tensors of another run."""
-    if config.weights and recipe.init:
-        got, remedy = f"recipe.init={recipe.init} and model.weights={config.weights}", "leave one out"
-        raise RuleError("a network begins with one set of weights", got=got, remedy=remedy)
-    model, fresh = create_from(config.name, len(data.classes), data.shape, config.arguments, config.weights)
-    if recipe.init:
-        fresh = load_fitting_(model, read_checkpoint(run_file(recipe.init, CHECKPOINT, "train.py")))
+    init = run_file(recipe.init, CHECKPOINT, "train.py") if recipe.init else None
+    weights = str(init) if init and is_weights(init) else ""
+    model, fresh = create_from(config.name, len(data.classes), data.shape, config.arguments, weights)
+    if init and not weights:
+        fresh = load_fitting_(model, read_checkpoint(init))
     return BuiltNetwork(model, config.name, {}, arguments=_lasting(config.arguments), fresh=fresh)
 
 

@@ -339,7 +339,7 @@ def test_what_cannot_be_compiled(quantized, trained, plan):
             r"images must be a tensor \(N, C, H, W\), N at least 1, or a table \(N, F\): got list",
         ),
         (lambda: pc.circulant_(nn.Linear(8, 8), 4), "by the layers' names: got int"),
-        (lambda: pc.search(nn.Linear(8, 8), (IMAGES, LABELS), budget="4"), "got budget='4'; give a number or Budget"),
+        (lambda: pc.search(nn.Linear(8, 8), (IMAGES, LABELS), budget="4"), "got '4'; use 0.4, b4 or 50%"),
         (lambda: pc.uniform("4"), "block_size must be a positive integer: got '4'; use 4"),
         (lambda: pc.fraction(2), r"a share of the latency must be in \(0, 1\]: got 2; use 0.5"),
         (lambda: pc.search(nn.Linear(8, 8), (IMAGES, LABELS), block_sizes=4), "got block_sizes=4; give a list"),
@@ -392,7 +392,7 @@ def test_a_search_refuses_weights_that_layers_share():
 def test_a_search_takes_a_loader():
     """Of all images, in other batches and another order: the same information."""
     model, loader = convolutional_with_squares(), DataLoader(TensorDataset(IMAGES, LABELS), 40)
-    settings = {"profile": "counted", "progress": False, "until_stable": False}
+    settings = {"profile": "counted", "progress": False}
     found, expected = (pc.search(model, images, **settings).measured for images in (loader, (IMAGES, LABELS)))
     assert found.samples == expected.samples == 96
     assert found.values["4"][2] == pytest.approx(expected.values["4"][2], rel=0.2) != 0

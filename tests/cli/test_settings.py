@@ -103,7 +103,7 @@ def test_a_setting_may_be_named_by_its_last_part() -> None:
     """Unless another one has that name, or several end so."""
     given = ["epochs=1", "limit=20", "activation=aespa", "seed=3", "root=/tmp/a=b"]
     config = composed("train", TrainConfig, given)
-    assert (config.recipe.epochs, config.data.limit, config.seed, config.data.seed) == (1, 20, 3, 0)
+    assert (config.recipe.epochs, config.data.limit, config.seed) == (1, 20, 3)
     assert config.model.arguments == {"activation": "aespa"}
     assert (config.root, config.data.root) == ("/tmp/a=b", "data")
     with pytest.raises(RuleError, match="right type: got name; "):

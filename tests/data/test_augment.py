@@ -127,5 +127,5 @@ def test_nothing_is_mirrored_where_it_should_not_be():
 
 
 def test_images_too_small_for_their_padding_are_refused():
-    with pytest.raises(RuleError, match=r"crop_padding must be less .* got 8 for 8 x 9; use 1"):
+    with pytest.raises(RuleError, match=r"crop must be less .* got 8 for 8 x 9; use 1"):
         crop_and_flip(torch.zeros(1, 1, 8, 9, dtype=torch.uint8), 8, torch.Generator())

@@ -29,7 +29,7 @@ TESTS = TestImages(np.random.default_rng(1).integers(0, 17, (3, 1, 8, 8), dtype=
 
 
 def program(channels: int = 1, levels: int = 16) -> Program:
-    """Convolution, square, linear layer: 4 rounds with the result's."""
+    """Convolution, square, linear layer."""
     first = paper_layer(LinearShape(8, 8, channels, 4, 3, 2, 1), 1, N)
     maps, flat = (4, 4, 4), (64, 1, 1)
     head = paper_layer(LinearShape.gemm(1, 64, 10), 2, N)

@@ -58,7 +58,6 @@ def test_in_redis(opened, redis, tmp_path):  # noqa: F811
     redis.ask("CONFIG SET requirepass secret")
     settings = {
         "state": redis.url.replace("//", "//:secret@"),
-        "state_name": "ours",
         "root": str(tmp_path),
         "prepared_folder": str(tmp_path / "prepared"),
         "keys": StoreLimits(folder=str(tmp_path / "keys")),
@@ -72,7 +71,7 @@ def test_in_redis(opened, redis, tmp_path):  # noqa: F811
     assert audit.stat().st_mode & 0o777 == 0o600
     assert [json.loads(line)["number"] for line in audit.read_text().splitlines()] == [1, 2]
     names = first.quotas._ledger._link._redis.keys()
-    assert all(name.startswith(b"{ours}:") for name in names)
+    assert all(name.startswith(b"{privcirnet}:") for name in names)
     redis.kill()
     with pytest.raises(RuleError, match="a server must reach the state"):
         begin(first)
@@ -84,8 +83,7 @@ def test_in_redis(opened, redis, tmp_path):  # noqa: F811
     ("settings", "match"),
     [
         ({"keys": StoreLimits(folder="keys")}, "keys.folder is for state=redis://"),
-        ({"state_name": ""}, "state_name must be a name, without braces"),
-        ({"state_name": "{a}"}, "state_name must be a name, without braces"),
+        ({"metrics": "127.0.0.1:65535"}, "metrics must leave a port for health checks"),
     ],
 )
 def test_bad_settings(settings, match):

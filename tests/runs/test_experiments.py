@@ -115,7 +115,7 @@ def test_the_papers_recipe():
             assert (recipe.optimizer, recipe.learning_rate, recipe.min_learning_rate) == ("adamw", 5.5e-4, 1e-5)
             assert (recipe.batch_size, recipe.warmup_epochs) == ((128, 10) if small else (256, 0))
             assert (recipe.mixup, recipe.cutmix, recipe.mix_epochs, recipe.erase) == (0.8, 1.0, 175, 0.25)
-            assert (recipe.weight_decay, recipe.crop_scale) == (0.06, 0.08 if "tiny" in experiment else 0)
+            assert (recipe.weight_decay, recipe.crop) == (0.06, 0.08 if "tiny" in experiment else 4)
 
 
 def test_weights_and_teachers_of_short_recipes_are_committed():

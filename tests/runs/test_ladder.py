@@ -84,12 +84,12 @@ def test_it_stops_where_it_should(tmp_path):
 def test_a_changed_stage_is_redone_with_those_behind_it(tmp_path, interrupted):
     """Even if it is interrupted in between, and its settings are the old ones again."""
     climbed(chain(tmp_path))
-    changed = chain(tmp_path, "stages.search.uniform=8")
-    assert changed[1].changes() == ["uniform=8 after 4"]
+    changed = chain(tmp_path, "stages.search.budget=b8")
+    assert changed[1].changes() == ["budget=b8 after b4"]
     with pytest.raises(Interrupted):
         climbed(changed, runner=Runner(interrupted))
     before = ALL[1:] if interrupted == "search" else ALL[ALL.index(interrupted) :]
-    assert climbed(chain(tmp_path, "stages.search.uniform=8")) == before
+    assert climbed(chain(tmp_path, "stages.search.budget=b8")) == before
     assert climbed(chain(tmp_path)) == ALL[1:]
 
 
@@ -203,12 +203,12 @@ def test_values_arrive_as_they_are(tmp_path):
     config = composed("ladder", LadderConfig, ["model=resnet18_tiny", "experiment=digits"])
     config.root, config.data.root, config.data.size = str(tmp_path / "it's, here=there"), "/my images", 64
     config.model.arguments = {"width": 32, "activation": "aespa"}
-    config.stages["search"] = {"block_sizes": [1, 4], "until_stable": False, "budget": 1e-3, "he": {"link": "lan"}}
+    config.stages["search"] = {"block_sizes": [1, 4], "budget": 1e-3, "he": {"link": "lan"}}
     first, search, *_ = ladder.stages(config, composed)
     assert first.settings.root == config.root
     assert (first.settings.data.root, first.settings.data.size) == ("/my images", 64)
     assert first.settings.model == config.model
-    assert (search.settings.block_sizes, search.settings.until_stable) == ([1, 4], False)
+    assert search.settings.block_sizes == [1, 4]
     assert (search.settings.budget, search.settings.he.link) == (1e-3, "lan")
 
 

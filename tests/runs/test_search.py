@@ -193,7 +193,7 @@ def test_plans_are_for_this_network_alone(stored, found, run, tmp_path):
 
 
 def test_rules_are_obeyed(found, run):
-    settings = {"pinned": ["down:2"], "equal": [["conv*"]], "fraction": 0.6, "sensitivity": "weights"}
+    settings = {"pinned": ["down:2"], "equal": [["conv*"]], "budget": "60%", "sensitivity": "weights"}
     ruled = search.search(config(run, **settings), DATA).result
     sizes = ruled.solution.block_sizes
     assert sizes["down"] == 2
@@ -231,10 +231,8 @@ def test_a_network_that_explodes_is_refused_before_the_machine_is_measured(monke
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"budget": 1.0, "fraction": 0.5}, "a budget is given once: got budget=1.0 fraction=0.5"),
-        ({"budget": 1.0, "uniform": 4}, "given once: got budget=1.0 uniform=4; leave all but one out, or at 0"),
-        ({"fraction": 0.5, "uniform": 8}, "a budget is given once: got fraction=0.5 uniform=8"),
-        ({"fraction": 1.5}, r"fraction must be in \[0, 1\]: got 1.5"),
+        ({"budget": "150%"}, "budget must be seconds, a block size or a share: got '150%'; use 0.4, b4 or 50%"),
+        ({"budget": "8"}, "budget must be seconds, a block size or a share: got '8'"),
         ({"sensitivity": "hessian"}, "sensitivity must be a known one: got 'hessian'"),
         ({"solver": "gurobi"}, "solver must be a known one"),
         ({"traffic_mb": -1.0}, "traffic_mb must be at least 0: got -1"),
@@ -253,7 +251,7 @@ def test_a_budget_out_of_reach_is_said_before_anything_is_measured(run):
 
 
 def test_a_budget_beyond_the_dense_network_is_told(run):
-    meant = r"a budget of .* compresses nothing: the dense network takes .*; did you mean budget=pc.uniform\(4\), of"
+    meant = r"a budget of .* compresses nothing: the dense network takes .*; did you mean budget=b4\?"
     with pytest.warns(UserWarning, match=meant):
         search._budget(config(run, budget=4.0), {"a": {1: 2.0, 4: 1.0}}, counted=False)
 
@@ -308,8 +306,8 @@ def test_a_search_may_choose_what_activations_become(tmp_path):
     named = ModelConfig("resnet18_cifar", {"width": 8, "image_size": 8})
     network = stages.begin(RecipeConfig(), QuantConfig(), named, DATA)
     write_checkpoint(tmp_path / "checkpoint.safetensors", checkpoint_of(network, "train"))
-    settings = {"activations": ["aespa", "identity"], "block_sizes": [1, 4], "sweep": 3, "until_stable": False}
-    settings |= {"objective": "online", "fraction": 0.8, "samples": 64, "pinned": ["stem_act:own"], "he": EXACTLY}
+    settings = {"activations": ["aespa", "identity"], "block_sizes": [1, 4], "sweep": 3}
+    settings |= {"objective": "online", "budget": "80%", "samples": 64, "pinned": ["stem_act:own"], "he": EXACTLY}
     asked = config(tmp_path, **settings)
     stored = search.search(asked, DATA)
     found, kinds = stored.result, stored.result.activations

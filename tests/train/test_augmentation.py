@@ -41,7 +41,7 @@ def test_a_cpu_has_its_images_already():
 
 
 def test_changes_come_in_order():
-    recipe = RecipeConfig(crop_scale=0.2, flip=True, rand_augment=2, rand_magnitude=27, rand_deviation=1.5, erase=0.5)
+    recipe = RecipeConfig(crop=0.2, flip=True, rand_augment=2, rand_magnitude=27, rand_deviation=1.5, erase=0.5)
     generator = seeded()
     expected = random_resized_crop(IMAGES, 0.2, generator)
     expected = crop_and_flip(expected, 0, generator)
@@ -50,7 +50,7 @@ def test_changes_come_in_order():
     assert torch.equal(augmented(IMAGES, recipe, 255, seeded()), expected)
 
 
-@pytest.mark.parametrize("change", [{"crop_padding": 2}, {"flip": True}, {"crop_scale": 0.3}, {"erase": 0.9}])
+@pytest.mark.parametrize("change", [{"crop": 2}, {"flip": True}, {"crop": 0.3}, {"erase": 0.9}])
 def test_each_change_is_made(change):
     recipe = dataclasses.replace(RecipeConfig(), **change)
     assert not torch.equal(augmented(IMAGES, recipe, 255, seeded()), IMAGES)

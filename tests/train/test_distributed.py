@@ -52,7 +52,7 @@ EMPTY = dataclasses.replace(UNEVEN, batch_size=16)
 """The last batch is one image: the second process has none."""
 CHANGED = dataclasses.replace(
     UNEVEN,
-    crop_padding=1,
+    crop=1,
     flip=True,
     erase=0.3,
     rand_augment=2,

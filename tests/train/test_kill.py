@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = ["recipe.epochs=8", "recipe.ema=0.9", "recipe.mixup=0.2", "recipe.crop_padding=1", "recipe.flip=true"]
+SETTINGS = ["recipe.epochs=8", "recipe.ema=0.9", "recipe.mixup=0.2", "recipe.crop=1", "recipe.flip=true"]
 
 
 def command(out: Path) -> list[str]:

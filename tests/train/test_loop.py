@@ -93,7 +93,7 @@ EVERYTHING = dataclasses.replace(
     warmup_epochs=1,
     clip_gradient=1.0,
     ema=0.9,
-    crop_padding=1,
+    crop=1,
     flip=True,
     erase=0.25,
     rand_augment=2,
@@ -104,7 +104,7 @@ EVERYTHING = dataclasses.replace(
     channels_last=True,
 )
 
-RESIZED = dataclasses.replace(RECIPE, crop_scale=0.3, flip=True, rand_augment=2, rand_deviation=1.5)
+RESIZED = dataclasses.replace(RECIPE, crop=0.3, flip=True, rand_augment=2, rand_deviation=1.5)
 
 COMPILED = dataclasses.replace(RECIPE, compile=True)
 
@@ -204,8 +204,8 @@ def test_a_loss_that_is_not_finite():
         {"warmup_epochs": 2},
         {"clip_gradient": 0.1},
         {"ema": 0.9},
-        {"crop_padding": 1},
-        {"crop_scale": 0.6},
+        {"crop": 2},
+        {"crop": 0.6},
         {"erase": 0.5},
         {"rand_augment": 1, "rand_magnitude": 5, "rand_deviation": 2.0},
         {"mixup": 0.2, "mix_epochs": 6},

@@ -1,6 +1,7 @@
 """Networks that begin with the weights of others: files, timm's and torchvision's own, and what follows from them."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import safetensors.torch
@@ -17,7 +18,7 @@ from privcirnet.nn.activations import Aespa
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.train import stages
 from privcirnet.train.accuracy import accuracy
-from privcirnet.train.architectures import load_weights_, read_weights
+from privcirnet.train.architectures import is_weights, load_weights_, read_weights
 from privcirnet.train.loop import fit
 from privcirnet.train.network import checkpoint_of, create, create_from
 
@@ -30,9 +31,9 @@ def network(classes: int = 7, seed: int = 0) -> nn.Module:
     return timm.create_model(NAME, num_classes=classes, in_chans=1).eval()
 
 
-def begin(**settings) -> stages.BuiltNetwork:
+def begin(init: str = "", **settings) -> stages.BuiltNetwork:
     torch.manual_seed(3)
-    return stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(NAME, **settings), DATA)
+    return stages.begin(RecipeConfig(init=init), QuantConfig(), ModelConfig(NAME, **settings), DATA)
 
 
 def written(path, state: dict[str, Tensor]):
@@ -47,7 +48,7 @@ def written(path, state: dict[str, Tensor]):
 @pytest.mark.parametrize("classes", [7, 10])
 def test_a_file_of_weights_is_loaded_and_its_head_replaced_if_need_be(tmp_path, name, classes):
     given = network(classes)
-    found = begin(weights=written(tmp_path / name, given.state_dict()))
+    found = begin(written(tmp_path / name, given.state_dict()))
     own, state = found.model.state_dict(), given.state_dict()
     heads = {"fc.weight", "fc.bias"} if classes == 7 else set()
     assert set(found.fresh) == heads
@@ -67,7 +68,7 @@ def test_a_file_of_weights_is_loaded_and_its_head_replaced_if_need_be(tmp_path, 
 )
 def test_state_dicts_come_wrapped(tmp_path, wrapped):
     state = network(10).state_dict()
-    found = begin(weights=written(tmp_path / "w.pt", wrapped(state)))
+    found = begin(written(tmp_path / "w.pt", wrapped(state)))
     own = found.model.state_dict()
     assert all(torch.equal(own[key], state[key]) for key in own if key not in found.fresh)
     assert set(found.fresh) <= {"fc.weight", "fc.bias"}
@@ -99,7 +100,7 @@ def test_a_state_dict_of_another_architecture_is_refused_by_its_first_tensors(tm
     ]:
         path = written(tmp_path / "w.pt", given)
         with pytest.raises(RuleError, match=message):
-            begin(weights=path)
+            begin(path)
         before = copy.deepcopy(model.state_dict())
         with pytest.raises(RuleError):
             load_weights_(model, read_weights(tmp_path / "w.pt"), 10, "it")
@@ -118,17 +119,21 @@ def test_what_is_no_file_of_weights(tmp_path):
     torch.save([1, 2], tmp_path / "list.pt")
     torch.save({1: torch.ones(1)}, tmp_path / "numbered.pt")
     for name in ("pickled.pt", "text.pt", "more.pt", "text.safetensors", "list.pt", "numbered.pt", "nowhere.pt"):
-        rule = rf"model.weights must be a file of weights: got .*{name}.*; give a .safetens"
+        rule = rf"weights must be a file of tensors: got .*{name}.*; give a .safetens"
         with pytest.raises(RuleError, match=rule) as refused:
             read_weights(tmp_path / name)
         assert "can still be loaded" not in str(refused.value), "torch's advice is unsafe"
 
 
-def test_one_set_of_weights_to_begin_with(tmp_path):
-    with pytest.raises(
-        RuleError, match=r"a network begins with one set of weights: got recipe.init=there and model.we"
-    ):
-        stages.begin(RecipeConfig(init="there"), QuantConfig(), ModelConfig(NAME, weights="file"), DATA)
+def test_a_checkpoint_is_told_from_a_file_of_weights(tmp_path):
+    state = written(tmp_path / "w.safetensors", network().state_dict())
+    write_checkpoint(tmp_path / stages.CHECKPOINT, checkpoint_of(begin(state), "train"))
+    assert is_weights(Path(state))
+    assert not is_weights(tmp_path / stages.CHECKPOINT)
+    assert begin(str(tmp_path)).fresh == ()
+    (tmp_path / "text.safetensors").write_text("neither")
+    with pytest.raises(RuleError, match="a checkpoint must be a whole safetensors file"):
+        begin(str(tmp_path / "text.safetensors"))
 
 
 def test_timms_pretrained_weights_from_a_file(tmp_path):
@@ -178,8 +183,9 @@ def test_a_pretrained_network_becomes_polynomial_with_itself_as_teacher(tmp_path
     """Dense from a file of other classes, then the same weights with AESPA, taught by the dense network."""
     path = written(tmp_path / "w.pt", network(7).state_dict())
     data = DATA.part(640)
-    recipe = RecipeConfig(epochs=4, batch_size=32, learning_rate=3e-3, clip_gradient=1.0, label_smoothing=0.0)
-    dense = stages.begin(recipe, QuantConfig(), ModelConfig(NAME, weights=path), data)
+    settings = {"epochs": 4, "batch_size": 32, "learning_rate": 3e-3, "clip_gradient": 1.0, "label_smoothing": 0.0}
+    recipe = RecipeConfig(init=path, **settings)
+    dense = stages.begin(recipe, QuantConfig(), ModelConfig(NAME), data)
     fit(dense.model, data, recipe, 0)
     write_checkpoint(tmp_path / "train" / stages.CHECKPOINT, checkpoint_of(dense, "train"))
     settings = {"stage": "replace", "init": str(tmp_path / "train"), "teacher": str(tmp_path / "train")}

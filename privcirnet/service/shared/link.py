@@ -223,7 +223,7 @@ class RedisConnection:
         if not self._redis.set(self.key("form"), _FORM, nx=True):
             form = self._redis.get(self.key("form"))
             if form != _FORM.encode():
-                rule, remedy = "replicas that share state must be of one release", "use another state_name="
+                rule, remedy = "replicas that share state must be of one release", "use another DB in state="
                 raise RuleError(rule, got=f"{self._shown}: form {form!r:.20}", remedy=remedy)
         try:
             about = self._redis.info()

@@ -7,7 +7,7 @@ trained network. With it they are of a run directory of train.py, and images are
 
 python train.py model=lola_mnist data=mnist data.root=/images recipe.epochs=20
 python train.py model=lola_mnist data=mnist data.root=/images recipe=finetune recipe.uniform=8 recipe.pad=true
-python benchmarks/leveled.py --run outputs/finetune --data mnist --root /images --images 20 --accuracy 1000
+python -m papers.falcon2020.leveled --run outputs/finetune --data mnist --root /images --images 20 --accuracy 1000
 """
 
 import argparse
@@ -17,8 +17,8 @@ from statistics import median
 
 import numpy as np
 import torch
-from common import add_data, load
 
+from benchmarks.common import add_data, load
 from papers.falcon2020.lower import lower_exact
 from papers.falcon2020.planning.exact_network import ExactNetwork, exact_network_of
 from papers.falcon2020.planning.lola import lola_plan
