@@ -8,7 +8,7 @@ from papers.pareto.prepare import Prepared
 from privcirnet.data.dataset import ImageData
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
-from privcirnet.passes.surgery import polynomial_
+from privcirnet.passes.surgery import exact_copy, polynomial_
 from privcirnet.runs.check import forecast
 from privcirnet.train import stages
 
@@ -30,10 +30,10 @@ def paid(config: ParetoConfig, prepared: Prepared, data: ImageData, sizes: Mappi
     image = data.real(data.test_images[:1])
     channels, height, width = image.shape[1:]
     network = circulant_(stages.load_network(config.init, data), {name: b for name, b in sizes.items() if b > 1})
-    squared = copy.deepcopy(network)
+    squared, exact = copy.deepcopy(network), exact_copy(network, image)
     polynomial_(squared, image, "aespa")
     of = (
-        forecast(fuse(model), (channels, height, width), config.he, prepared.profile, 1) for model in (squared, network)
+        forecast(fuse(model), (channels, height, width), config.he, prepared.profile, 1) for model in (squared, exact)
     )
     seconds = [second for one in of for second in (one.seconds, one.online)]
     return dict(zip(PAID, seconds, strict=True))

@@ -137,8 +137,8 @@ class Schedule:
     @cached_property
     def bytes_online(self) -> int:
         """The bytes that are sent for a prepared image both ways, without what frames them."""
-        asked = sum(sum(turn.octets) for pair in self._asking for turn in pair)
-        return self._first_bytes + answer.part_bytes(self.program) + asked
+        octets = sum(sum(turn.octets) for pair in self._asking for turn in pair)
+        return self._first_bytes + answer.part_bytes(self.program) + octets
 
     @cached_property
     def takes_transfers(self) -> bool:
@@ -199,15 +199,15 @@ class Schedule:
     @cached_property
     def server_bytes(self) -> int:
         """The most bytes that one client's session takes at the server: its keys, and what images take."""
-        kept = {name: sum(exchange.online.server_keeps.values()) for name, exchange in self.exchanges.items()}
-        return self.keys_in_memory + self._bytes_of_images(kept)
+        value_counts = {name: sum(exchange.online.server_keeps.values()) for name, exchange in self.exchanges.items()}
+        return self.keys_in_memory + self._bytes_of_images(value_counts)
 
     @cached_property
     def client_bytes(self) -> int:
         """The most bytes that a session takes at the client, beside its process."""
-        kept = {name: sum(exchange.online.client_keeps.values()) for name, exchange in self.exchanges.items()}
+        value_counts = {name: sum(exchange.online.client_keeps.values()) for name, exchange in self.exchanges.items()}
         keys = len(self.program.column_steps) * key_bytes(self.program.parameters)
-        return max(_MAKING_KEYS * keys, self._bytes_of_images(kept))
+        return max(_MAKING_KEYS * keys, self._bytes_of_images(value_counts))
 
     @property
     def _first_bytes(self) -> int:
@@ -237,16 +237,16 @@ class Schedule:
         request, reply = (max(way, default=0) for way in zip(*framed, strict=True)) if framed else (0, 0)
         return request, reply
 
-    def _bytes_of_images(self, kept: Mapping[str, int]) -> int:
+    def _bytes_of_images(self, value_counts: Mapping[str, int]) -> int:
         """Return the bytes that images take at a party, and what they are prepared with.
 
         Args:
-            kept: values that the party keeps of an image, by node.
+            value_counts: values that the party keeps of an image, by node.
         """
-        count, image, nodes = self.max_batch, _WORD * sum(kept.values()), self.program.nodes
+        count, image, nodes = self.max_batch, _WORD * sum(value_counts.values()), self.program.nodes
         shares = _WORD * sum(prod(node.shape) for node in nodes)
         working = _most(batch.working_bytes(self.program.parameters) for batch in self.offline(count))
-        written, in_pieces = image, _WORD * _most(kept.values())
+        written, in_pieces = image, _WORD * _most(value_counts.values())
         preparing = count * (image + shares) + max(written, in_pieces + working)
         answering = _most(map(_answering, (stage for stage in self.online if stage.nodes)))
         return self.transfers_bytes(count) + preparing + image + shares + answering
@@ -261,10 +261,10 @@ def schedule_of(program: Program) -> Schedule:
     Raises:
         RuleError: an operation is not local, but has no exchange.
     """
-    made = _schedules.get(program)
-    if made is None:
-        made = _schedules[program] = Schedule(program)
-    return made
+    schedule = _schedules.get(program)
+    if schedule is None:
+        schedule = _schedules[program] = Schedule(program)
+    return schedule
 
 
 def check_description(program: Program) -> None:
