@@ -31,6 +31,7 @@ SHRUNK = {
         ('"mobilenetv2_cifar10"', '"tutorial_mnist"'),
         ("range(128)", "range(16)"),
     ],
+    "post_training": [("EPOCHS, BLOCKS = 6, (2, 4, 8)", "EPOCHS, BLOCKS = 1, (4,)")],
 }
 """Notebook -> (old, new) texts of its code."""
 
@@ -41,6 +42,7 @@ SAYS = {
     "sensitivity": "weight  Fisher",
     "own_network": "encrypted: ",
     "trained_network": "every logit equal: True\n",
+    "post_training": "nearest weights, b = 4: ",
 }
 """Notebook -> what it must print."""
 
