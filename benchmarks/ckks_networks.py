@@ -19,8 +19,8 @@ from torch import nn
 from privcirnet.cli.console import progress_bar
 from privcirnet.data import Files, load
 from privcirnet.he.ckks.bootstrapping import Bootstrapping, parameters_for
+from privcirnet.he.ckks.network import sums_of
 from privcirnet.he.ckks.program import CkksProgram, Rehearsed, part_of, predicted
-from privcirnet.he.ckks.sums import sums_of
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.passes.convert import circulant_, uniform_sizes
 from privcirnet.passes.lower import lower_real

@@ -16,7 +16,7 @@ from privcirnet.data import Files, load
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.ckks.circuit import CkksCircuit
-from privcirnet.he.ckks.sums import sums_of
+from privcirnet.he.ckks.network import sums_of
 from privcirnet.he.planning.parameter_choice import budget
 from privcirnet.he.program.bounds import truncation_facts
 from privcirnet.he.program.program import layers_of, squares_of

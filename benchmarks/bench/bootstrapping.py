@@ -13,7 +13,7 @@ from privcirnet.he.ckks.embedding import Slots
 from privcirnet.he.ckks.evaluator import CkksEvaluator, Cleartext, EncryptedEvaluator
 from privcirnet.he.ckks.server import CkksServer
 from privcirnet.he.ckks.simulator import Simulator
-from privcirnet.he.rlwe.chain import Ciphertext
+from privcirnet.he.rlwe.key_switching import Ciphertext
 from privcirnet.he.system.process import peak_bytes
 
 Circuit = Callable[[CkksEvaluator[Any], Any], Any]

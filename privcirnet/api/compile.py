@@ -16,7 +16,7 @@ from privcirnet.he.program.program import Program
 from privcirnet.nn.checks import check_images, check_module, check_weights
 from privcirnet.nn.materialize import with_plain_weights
 from privcirnet.passes.comparisons import check_reference
-from privcirnet.passes.origin import Difference, difference, warn_of_losses
+from privcirnet.passes.difference import Difference, difference, warn_of_losses
 from privcirnet.passes.quantize import BITS, calibrated, check_calibrated, is_quantized
 from privcirnet.runs.compiled import CompiledProgram, read_compiled
 from privcirnet.runs.export import exceeding, lower_on, pixels_of

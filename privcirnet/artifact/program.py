@@ -217,8 +217,8 @@ def read_ckks(folder: Path, key: PublicKey | None = None) -> "CkksProgram":
         RuleError: missing, damaged, foreign, inconsistent, not signed with the key; or its parameters do not carry it.
     """
     from privcirnet.he.ckks.bootstrapping import Bootstrapping
+    from privcirnet.he.ckks.network import Scales
     from privcirnet.he.ckks.program import CkksProgram
-    from privcirnet.he.ckks.sums import Scales
     from privcirnet.he.protocol.one_message import ckks
 
     data = read_manifest(folder, key, CKKS, (VERSION,))

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from privcirnet.blocksize_search.latency import CostPrediction
+from privcirnet.he.ckks.network import CkksNetwork
 from privcirnet.he.ckks.program import CkksProgram, Rehearsed, part_of, predicted
-from privcirnet.he.ckks.sums import CkksNetwork
 from privcirnet.nn.functional.circulant import admissible_block_sizes
 
 _BOOTSTRAPPING = " bootstrapping"

@@ -27,9 +27,10 @@ from privcirnet.he.protocol.one_message.session import OneMessageClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.system import threads
 from privcirnet.runs.answers import InferenceStep
-from privcirnet.runs.compiled import check_memory, client_of, infer, read_mode
+from privcirnet.runs.compiled import client_of, infer, read_mode
 from privcirnet.runs.evaluation import Mode, evaluate
 from privcirnet.runs.interactive import Interactive
+from privcirnet.runs.memory import check_memory
 from privcirnet.runs.parties import Parties, RunOptions, start_server, warm_up
 from privcirnet.runs.pictures import Reading, Tally, check_data, classify, ends_of, preparation_for
 from privcirnet.service.access import ClientAccess

@@ -22,15 +22,15 @@ from privcirnet.errors import RuleError
 from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey, pinned
+from privcirnet.he.protocol.interface import Served
 from privcirnet.he.protocol.offline.store import PreparedWork
 from privcirnet.he.protocol.offline.store_files import FolderLockedError
 from privcirnet.he.protocol.one_message.session import OneMessageServer
 from privcirnet.he.protocol.parties.server import Server
-from privcirnet.he.protocol.served import Served
 from privcirnet.he.system import threads
 from privcirnet.he.system.files import private_folder
 from privcirnet.he.system.process import peak_bytes
-from privcirnet.runs.compiled import check_sessions
+from privcirnet.runs.memory import check_sessions
 from privcirnet.runs.parties import rehearse
 from privcirnet.service.access import ServerAccess
 from privcirnet.service.address import check_free, parse_address, show_address

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Square
+from privcirnet.nn.exact_functions import constants_of_scores
 from privcirnet.nn.moves import HeadProduct, HeadTranspose, SliceChannels
-from privcirnet.nn.nonpolynomial import constants_of_scores
 
 
 def softmax_attention(

@@ -18,9 +18,9 @@ from torch.nn.modules.dropout import _DropoutNd
 from privcirnet.he.program.table import with_numbers
 from privcirnet.nn.activations import Square
 from privcirnet.nn.attention import SoftmaxAttention
+from privcirnet.nn.exact_functions import Centered, SubtractMax, SumChannels, TableFunction
 from privcirnet.nn.graph import ADDITIONS, is_plain_layer, module_of
 from privcirnet.nn.moves import Concat, HeadProduct, HeadTranspose, Rearrange, SliceChannels, Take, ToTokens
-from privcirnet.nn.nonpolynomial import Centered, SubtractMax, SumChannels, TableFunction
 from privcirnet.nn.norm import is_frozen_norm
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.windows import pair

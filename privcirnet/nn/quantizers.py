@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
+from privcirnet.nn.exact_functions import table_ends
 from privcirnet.nn.functional.quantize import quantize_activation, quantize_binary, quantize_learned, quantize_weight
-from privcirnet.nn.nonpolynomial import table_ends
 
 FAR = 3
 """Bits beyond its own up to which a quantizer keeps values in training: the loss of an image that explodes in a row of

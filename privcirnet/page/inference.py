@@ -18,9 +18,9 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.interface import ServedClient
 from privcirnet.he.protocol.parties.background_preparation import BackgroundPreparation
 from privcirnet.he.protocol.parties.client import Client
-from privcirnet.he.protocol.served import ServedClient
 from privcirnet.page.content import Content, Subject, ciphertext_picture, for_canvas, subject_of
 from privcirnet.runs.answers import Answer, answers
 

@@ -15,7 +15,7 @@ from privcirnet.he.program.operations import Truncate
 from privcirnet.he.program.program import Program
 from privcirnet.nn.agreement import agree, node_values, returned
 from privcirnet.nn.graph import evaluating, several_outputs
-from privcirnet.nn.steps import refine
+from privcirnet.nn.quantization_steps import refine
 from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.lower import Lowered
 from privcirnet.passes.ranges import peaks, typical_images

@@ -31,8 +31,8 @@ from privcirnet.nn.graph import evaluating, find_layer, module_of, trace
 from privcirnet.nn.materialize import materialize_weights_, with_plain_weights
 from privcirnet.nn.neighbours import FLATTEN, VECTORS, channel_readers, place_of, reached_by
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share
+from privcirnet.passes.least_squares_start import fit_circulant_
 from privcirnet.passes.shape_tracing import trace_at
-from privcirnet.passes.start import fit_circulant_
 
 _SHARED_BY_BLOCK = ("weight", "bias", "running_mean", "running_var")
 
@@ -49,7 +49,7 @@ def circulant_(
     """Make layers block circulant in place, and share the batch norms behind them by blocks.
 
     With images, every layer gets the block-circulant weight whose outputs are nearest to those of the dense network
-    (:mod:`privcirnet.passes.start`): most of the accuracy stays without any training. Without them it gets the one
+    (:mod:`privcirnet.passes.least_squares_start`): most of the accuracy stays without any training. Without them it gets the one
     nearest to its own weight, weighted by its importance where one is given. The batch norm that consumes a converted
     convolution's output becomes a `BlockBatchNorm2d` of the same block size, and an AESPA activation behind it is
     shared by the same blocks. A batch norm of tokens or vectors becomes a `TokenBatchNorm`, shared by the blocks of the

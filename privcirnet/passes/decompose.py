@@ -10,10 +10,10 @@ from torch import Tensor, fx, nn
 from privcirnet.errors import RuleError
 from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.exact_functions import DecomposedLayerNorm, SeparateSoftmaxPieces, SoftmaxPieces
 from privcirnet.nn.graph import module_of, trace
 from privcirnet.nn.moves import Rearrange, SliceChannels
 from privcirnet.nn.neighbours import channel_readers
-from privcirnet.nn.nonpolynomial import DecomposedLayerNorm, SeparateSoftmaxPieces, SoftmaxPieces
 from privcirnet.nn.windows import Zeros, zeros_around
 from privcirnet.passes.folding import fold_before_, scale_outputs_
 

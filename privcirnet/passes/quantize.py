@@ -8,7 +8,7 @@ Quantizers go where the protocol truncates shares: after every linear layer but 
 of two values, and before and behind every function that has a table, such as GELU: the one before clips. Those of a
 network's last function have more bits: its few results are what a user reads. If channels are taken from a linear
 layer, as queries, keys and values are, each part has a quantizer of its own. A max pool behind a layer comes first: it
-leaves fewer values to round. :mod:`privcirnet.nn.steps` sets their steps.
+leaves fewer values to round. :mod:`privcirnet.nn.quantization_steps` sets their steps.
 
 Residual streams are sums of sums, as every block of a transformer adds to what the blocks before it added up. All
 summands of a stream share one step, the coarsest that any of them wants. In a vision transformer that is one step for
@@ -32,14 +32,13 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Square
 from privcirnet.nn.checks import check_batch, check_weights, value_of_one
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.exact_functions import Centered, Rounded, SubtractMax, SumChannels, TableFunction
 from privcirnet.nn.example import FUSED
 from privcirnet.nn.graph import is_sum, module_of
 from privcirnet.nn.materialize import give_own_class_, with_plain_weights
 from privcirnet.nn.modules import function_name, has_table, row_of
 from privcirnet.nn.moves import HeadProduct, Rearrange, ScoreConstants, SliceChannels, ToTokens
-from privcirnet.nn.nonpolynomial import Centered, Rounded, SubtractMax, SumChannels, TableFunction
-from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, Quantizer, WeightQuantizer, check_unquantized
-from privcirnet.nn.steps import (
+from privcirnet.nn.quantization_steps import (
     activation_quantizer,
     calibrate,
     called_modules,
@@ -48,9 +47,10 @@ from privcirnet.nn.steps import (
     origins,
     weighted_modules,
 )
+from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, Quantizer, WeightQuantizer, check_unquantized
+from privcirnet.passes.difference import remember_, warn_of_losses
 from privcirnet.passes.equalize import input_step_for, scale_channels_
 from privcirnet.passes.fuse import fuse_at, is_fused
-from privcirnet.passes.origin import remember_, warn_of_losses
 from privcirnet.passes.ranges import by_channel, peaks, typical_images
 
 SUFFIX = "_quantizer"

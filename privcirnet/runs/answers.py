@@ -14,12 +14,12 @@ from privcirnet.he.program.exact import ExactTruncate
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import ImpossibleResultError, Program
 from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.interface import ServedClient
 from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.parties.background_preparation import PATIENCE_S, BackgroundPreparation, PreparedBatch
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import ExchangeProgress, Handler, Traffic, run
 from privcirnet.he.protocol.schedule import schedule_of
-from privcirnet.he.protocol.served import ServedClient
 
 
 @dataclass

@@ -29,8 +29,8 @@ from privcirnet.passes.lower import check_operations, usual_draft
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.passes.surgery.edit import TRAIN, Replacement
 from privcirnet.passes.surgery.polynomial import check_activation
-from privcirnet.runs.compiled import needed_bytes, weight_bytes
 from privcirnet.runs.export import target_of, with_transfers
+from privcirnet.runs.memory import needed_bytes, weight_bytes
 
 _LINKS = LINKS["local"], NetworkLink(bandwidth=1.0, round_trip=0.0)
 """Links of the prediction; on the latter each byte takes one second."""

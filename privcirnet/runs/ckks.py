@@ -15,10 +15,10 @@ from privcirnet.he.ckks.evaluator import Stopwatch
 from privcirnet.he.ckks.program import CkksProgram, Rehearsed, part_of, predicted, row_of
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.program import ImpossibleResultError
+from privcirnet.he.protocol.interface import Meter
 from privcirnet.he.protocol.one_message.ckks import ENGINES, CkksDescription, CkksInferenceClient, CkksInferenceServer
 from privcirnet.he.protocol.one_message.session import WORK, OneMessageClient, OneMessageServer
 from privcirnet.he.protocol.parties.session import Traffic
-from privcirnet.he.protocol.served import Meter
 from privcirnet.he.system.process import peak_bytes
 from privcirnet.runs.answers import Answer, InferenceStep, StepProgress
 from privcirnet.runs.evaluation import Evaluation

@@ -17,8 +17,8 @@ from privcirnet.artifact.summaries import InferenceSummary, LayerRow, LinkPredic
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.profile import LINKS
+from privcirnet.he.protocol.interface import Meter
 from privcirnet.he.protocol.parties.background_preparation import PreparedBatch
-from privcirnet.he.protocol.served import Meter
 from privcirnet.he.system.process import peak_bytes
 from privcirnet.runs.answers import Answer, StepProgress, no_progress
 from privcirnet.runs.parties import Parties, RunOptions, ServerTask

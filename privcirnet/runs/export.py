@@ -146,7 +146,7 @@ def lower_on(
     """Return the program of a quantized network, planned for its (n, q).
 
     Where truncations are at random, activations get guard bits: fractional bits beyond their steps
-    (:func:`privcirnet.nn.steps.refine`), the fewest with which at most one in a hundred rehearsed images changes its
+    (:func:`privcirnet.nn.quantization_steps.refine`), the fewest with which at most one in a hundred rehearsed images changes its
     class and none would be refused, and up to :data:`FREE_GUARD_BITS` where the modulus has room anyway.
 
     The network is lowered once for each number of guard bits. Where (n, q) are chosen, they are chosen under the
@@ -408,8 +408,8 @@ def ckks_program(he: HEConfig, network: nn.Module, data: ImageData) -> "CkksProg
         RuleError: the network has something else, is quantized already, or does not fit levels or slots.
     """
     from privcirnet.he.ckks.bootstrapping import Bootstrapping, parameters_for
+    from privcirnet.he.ckks.network import sums_of
     from privcirnet.he.ckks.program import CkksProgram
-    from privcirnet.he.ckks.sums import sums_of
 
     if isinstance(network, fx.GraphModule):
         rule, remedy = "a CKKS program is made of a network before the qat stage", "give init=outputs/finetune"

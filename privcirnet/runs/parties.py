@@ -29,11 +29,11 @@ from privcirnet.errors import RuleError
 from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.profile import LINKS, NetworkLink
+from privcirnet.he.protocol.interface import Meter, Served, ServedClient, ServedSession
 from privcirnet.he.protocol.offline.store import MemoryStore
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import Handler
-from privcirnet.he.protocol.served import Meter, Served, ServedClient, ServedSession
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
 from privcirnet.he.system.process import peak_bytes
@@ -91,7 +91,7 @@ class ServerReport(NamedTuple):
     """A server's report after a request, to a harness that has both parties.
 
     Attributes:
-        seen: values of :meth:`protocol.served.ServedSession.seen`.
+        seen: values of :meth:`protocol.interface.ServedSession.seen`.
         meters: meters of all inferences so far, and of all offline work, if there is any.
         peak: peak memory of its process, bytes.
     """

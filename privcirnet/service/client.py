@@ -18,10 +18,10 @@ from privcirnet.errors import Interrupted, Lost, RuleError
 from privcirnet.he.program import limits
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.interface import ServedClient
 from privcirnet.he.protocol.offline.store import Binding, PreparedStore, PreparedWork
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import agree
-from privcirnet.he.protocol.served import ServedClient
 from privcirnet.service import messages
 from privcirnet.service.access import PLAIN_CLIENT, ClientAccess
 from privcirnet.service.address import is_loopback, show_address

@@ -23,7 +23,8 @@ from privcirnet.errors import RuleError
 from privcirnet.service import messages, refusals
 from privcirnet.service.access import PLAIN_SERVER, ServerAccess
 from privcirnet.service.address import check_free, is_loopback, show_address
-from privcirnet.service.limits import HANDSHAKE_S, Connections, ServiceLimits, ServiceState
+from privcirnet.service.connections import Connections
+from privcirnet.service.limits import HANDSHAKE_S, ServiceLimits, ServiceState
 from privcirnet.service.messages import KEY_ID_BYTES, SERVICE, KeysKept, ProgramList
 from privcirnet.service.programs import Catalogue
 from privcirnet.service.quotas import Quota

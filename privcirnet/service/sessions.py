@@ -20,9 +20,9 @@ from grpc import aio
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.layer import MOST_IMAGES
 from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.interface import ServedSession
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.store import Binding
-from privcirnet.he.protocol.served import ServedSession
 from privcirnet.service.limits import HANDSHAKE_S, ServiceLimits, ServiceState
 from privcirnet.service.messages import Body, ChunkMessage, split
 from privcirnet.service.prepared_workers import Lane

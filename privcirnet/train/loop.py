@@ -20,7 +20,7 @@ from privcirnet.data.dataset import Examples
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.example import layout_of
-from privcirnet.nn.steps import fix_steps_, follow_learned_steps_
+from privcirnet.nn.quantization_steps import fix_steps_, follow_learned_steps_
 from privcirnet.train.accuracy import accuracy, training_loss
 from privcirnet.train.augmentation import Mixer, augmented_epoch
 from privcirnet.train.callbacks import Callback, OutlierPenalty, SlowConvolutions, is_faster
@@ -100,7 +100,7 @@ def fit(  # noqa: PLR0913, PLR0917
         UserWarning: held-out accuracy fell to chance while the loss fell too.
 
     Raises:
-        RuleError: the loss is not finite, steps are learned without AdamW, or they cannot obey the rules of nn.steps.
+        RuleError: the loss is not finite, steps are learned without AdamW, or they cannot obey their rules.
     """
     progress = start or EpochProgress()
     networks = _Networks(model, teacher, original)

@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from privcirnet.config import RecipeConfig
 from privcirnet.errors import RuleError
-from privcirnet.nn.steps import learned_steps
+from privcirnet.nn.quantization_steps import learned_steps
 
 if TYPE_CHECKING:
     from timm.utils import ModelEmaV3

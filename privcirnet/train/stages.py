@@ -22,13 +22,13 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.checks import logits_of_one
 from privcirnet.nn.circulant import reset_circulant_
 from privcirnet.nn.functional.circulant import damped
-from privcirnet.nn.steps import learn_steps_
+from privcirnet.nn.quantization_steps import learn_steps_
 from privcirnet.passes.convert import circulant_, dense_state_dict, uniform_sizes
 from privcirnet.passes.equalize import equalize_
 from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.quantize import BITS, quantize
 from privcirnet.passes.surgery.edit import name_unsupported
-from privcirnet.train.architectures import LOADING
+from privcirnet.train.architectures import LOADING, is_weights
 from privcirnet.train.distillation import FeatureDistillation
 from privcirnet.train.network import (
     CHOSEN,
@@ -39,7 +39,6 @@ from privcirnet.train.network import (
     load_shared,
     weighted_layers,
 )
-from privcirnet.train.architectures import is_weights
 from privcirnet.train.recalibration import recalibrate_
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -159,7 +158,7 @@ def start_circulant_(  # noqa: PLR0913
     Args:
         block_sizes: block sizes by module name; 1 leaves a layer dense.
         start: initial circulant weights. "least_squares": those with the nearest outputs on training images
-            (:mod:`privcirnet.passes.start`). "fisher": the nearest to the trained ones with each entry weighted by its
+            (:mod:`privcirnet.passes.least_squares_start`). "fisher": the nearest to the trained ones with each entry weighted by its
             Fisher information (PrivCirNet, Section 3.3). "frobenius": the nearest with equal weights. "random": new
             ones.
 

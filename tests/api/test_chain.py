@@ -18,7 +18,7 @@ from privcirnet.he.program.operations import Input
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.passes.quantize import input_step
-from privcirnet.runs import compiled
+from privcirnet.runs import memory
 from tests.api.samples import convolutional, images_and_labels
 
 IMAGES, LABELS = images_and_labels()
@@ -107,8 +107,8 @@ def test_a_program_knows_its_images_and_parameters(program, quantized):
 def test_memory_is_looked_at_before_an_image_runs_and_weights_may_stay_encoded_for_none(program, monkeypatch):
     bare = program(IMAGES[:1], weights_gb=0)
     assert torch.allclose(bare, program(IMAGES[:1]), atol=0.1 * bare.abs().max().item())
-    assert f"encoded weights of {compiled.weight_bytes(program.integer) / 1e9:.2g} GB" in str(program)
-    monkeypatch.setattr(compiled, "machine_bytes", lambda: 10**8)
+    assert f"encoded weights of {memory.weight_bytes(program.integer) / 1e9:.2g} GB" in str(program)
+    monkeypatch.setattr(memory, "machine_bytes", lambda: 10**8)
     message = r"must fit the memory: got 0\.\d GB of 0\.1 GB"
     for check in (False, True):
         with pytest.raises(pc.RuleError, match=message):

@@ -6,7 +6,7 @@ from torch import nn
 
 import privcirnet as pc
 from privcirnet.runs.check import left_to_replace
-from privcirnet.runs.compiled import needed_bytes
+from privcirnet.runs.memory import needed_bytes
 from tests.api.samples import convolutional, images_and_labels
 from tests.nn.networks import Written, assert_unchanged, snapshot
 

@@ -10,8 +10,8 @@ import torch
 from privcirnet.artifact import Bits, Checkpoint, InputSpec
 from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.ckks.bootstrapping import Bootstrapping, parameters_for
+from privcirnet.he.ckks.network import sums_of
 from privcirnet.he.ckks.program import CkksProgram
-from privcirnet.he.ckks.sums import sums_of
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS

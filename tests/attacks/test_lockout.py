@@ -13,10 +13,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run
-from privcirnet.service import limits, messages
+from privcirnet.service import connections, limits, messages
 from privcirnet.service.access import ClientAccess, ServerAccess
 from privcirnet.service.client import ServiceClient
-from privcirnet.service.limits import Connections, Peer, ServiceLimits
+from privcirnet.service.connections import Connections, Peer
+from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.log import Log
 from privcirnet.service.metrics import Metrics
 from tests.he.networks import network, random_image
@@ -99,7 +100,7 @@ def test_silent_connections_lock_nobody_out_and_do_not_last(stranger, folders, o
         assert {line["peer"] for line in lines} <= {"127.0.0.1", "::/64"}
         assert sum(line["count"] for line in lines) >= len(opened)
         assert len(lines) <= 20
-        closed = [count(service, "connections_closed_total", why=why) or 0 for why in limits.REASONS]
+        closed = [count(service, "connections_closed_total", why=why) or 0 for why in connections.REASONS]
         assert sum(closed) == sum(line["count"] for line in lines)
 
 
@@ -114,7 +115,7 @@ def test_calls_without_a_name_are_no_reason_to_stay(folders, hasty):
                 assert health.Check(health_pb2.HealthCheckRequest()).status == 1
                 with pytest.raises(grpc.RpcError):
                     call(through, "Programs", messages.ProgramsRequest())
-            until(lambda: count(service, "connections_closed_total", why=limits.REASONS[0]))
+            until(lambda: count(service, "connections_closed_total", why=connections.REASONS[0]))
 
 
 def test_a_watch_of_the_health_stays_while_it_lasts(hasty):

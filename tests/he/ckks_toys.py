@@ -12,7 +12,7 @@ from privcirnet.he.ckks.parameters import CkksParameters
 from privcirnet.he.ckks.server import CkksServer
 from privcirnet.he.ckks.simulator import Simulator
 from privcirnet.he.ring.modular import bit_reversed
-from privcirnet.he.rlwe.chain import Ciphertext
+from privcirnet.he.rlwe.key_switching import Ciphertext
 from privcirnet.he.rlwe.parameters import conjugation_element
 
 

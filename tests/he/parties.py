@@ -9,10 +9,10 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.interface import Meter
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import Traffic, run
-from privcirnet.he.protocol.served import Meter
 from privcirnet.runs import interactive
 
 

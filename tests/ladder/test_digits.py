@@ -10,8 +10,8 @@ from privcirnet.he.planning.profile import LINKS
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.functional.circulant import expand, project
+from privcirnet.nn.quantization_steps import refine
 from privcirnet.nn.quantizers import quantizer_of
-from privcirnet.nn.steps import refine
 from privcirnet.passes.convert import circulant_, dense_state_dict
 from privcirnet.passes.lower import drafts, refined
 from tests.ladder import digits

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from privcirnet.nn.steps import learn_steps_
+from privcirnet.nn.quantization_steps import learn_steps_
 from privcirnet.passes.quantize import quantize
 from tests.ladder.case import LOG_STEP, Case, assert_bitwise, real
 from tests.ladder.digits import DIGITS

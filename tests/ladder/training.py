@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, fx
 
-from privcirnet.nn.steps import fix_steps_, follow_learned_steps_, learned_steps
+from privcirnet.nn.quantization_steps import fix_steps_, follow_learned_steps_, learned_steps
 from tests.ladder.case import real
 
 

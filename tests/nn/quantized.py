@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.models import DigitsResNet
+from privcirnet.nn.quantization_steps import incoming_steps
 from privcirnet.nn.quantizers import ActivationQuantizer
-from privcirnet.nn.steps import incoming_steps
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize

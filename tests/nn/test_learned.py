@@ -8,8 +8,7 @@ from torch import fx, nn
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Square
 from privcirnet.nn.functional.circulant import is_circulant
-from privcirnet.nn.quantizers import FAR, ActivationQuantizer, Quantizer, quantizer_of
-from privcirnet.nn.steps import (
+from privcirnet.nn.quantization_steps import (
     called_modules,
     fix_steps_,
     follow_learned_steps_,
@@ -17,6 +16,7 @@ from privcirnet.nn.steps import (
     learn_steps_,
     learned_steps,
 )
+from privcirnet.nn.quantizers import FAR, ActivationQuantizer, Quantizer, quantizer_of
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import SUFFIX, quantize

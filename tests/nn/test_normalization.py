@@ -6,7 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from privcirnet.nn.attention import SoftmaxAttention, softmax_attention
-from privcirnet.nn.nonpolynomial import DecomposedLayerNorm, SoftmaxPieces, SumChannels, TableFunction, table_ends
+from privcirnet.nn.exact_functions import DecomposedLayerNorm, SoftmaxPieces, SumChannels, TableFunction, table_ends
 from tests.nn.networks import DOUBLE, randn
 
 

@@ -8,8 +8,8 @@ from torch import Tensor, fx, nn
 
 from privcirnet.nn.activations import Square
 from privcirnet.nn.functional.quantize import quantize_activation
+from privcirnet.nn.quantization_steps import refine
 from privcirnet.nn.quantizers import quantizer_of
-from privcirnet.nn.steps import refine
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import SUFFIX, quantize
 from tests.nn.networks import assert_unchanged, snapshot

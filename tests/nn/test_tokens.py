@@ -13,7 +13,7 @@ from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.moves import HeadProduct, HeadTranspose, Take, ToTokens
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm
-from privcirnet.nn.steps import learn_steps_
+from privcirnet.nn.quantization_steps import learn_steps_
 from privcirnet.passes.convert import circulant_, dense_state_dict
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower import lower

@@ -6,9 +6,9 @@ from torch import nn
 
 import privcirnet as pc
 from privcirnet.errors import RuleError
+from privcirnet.passes.difference import difference
 from privcirnet.passes.equalize import scale_channels_
 from privcirnet.passes.fuse import fuse_at
-from privcirnet.passes.origin import difference
 from privcirnet.passes.quantize import input_quantizer, with_quantizers
 
 OPTIONS = {"profile": "counted", "progress": False}

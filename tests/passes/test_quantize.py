@@ -13,8 +13,8 @@ from privcirnet.nn.example import FUSED
 from privcirnet.nn.functional.circulant import expand, project
 from privcirnet.nn.functional.quantize import log_step_for
 from privcirnet.nn.graph import trace
+from privcirnet.nn.quantization_steps import follow_learned_steps_, learn_steps_, refine
 from privcirnet.nn.quantizers import ActivationQuantizer, quantizer_of
-from privcirnet.nn.steps import follow_learned_steps_, learn_steps_, refine
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse, fuse_at
 from privcirnet.passes.quantize import SUFFIX, quantize, with_quantizers

@@ -16,7 +16,7 @@ from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.functional.circulant import expand, is_circulant
 from privcirnet.nn.functional.least_squares import Moments, fit_rows
 from privcirnet.nn.graph import trace
-from privcirnet.passes import start
+from privcirnet.passes import least_squares_start
 from privcirnet.passes.convert import uniform_sizes
 
 
@@ -197,7 +197,7 @@ def test_a_rectifier_leaves_less_to_fit(call, left, monkeypatch):
     dense, x = drawn(lambda: Rectified(call)), images(256)
     sizes = {"stem": 1, "first": 8, "second": 8}
     fitted = pc.circulant_(copy.deepcopy(dense), sizes, images=x)
-    monkeypatch.setattr(start, "_ROUNDS", 0)
+    monkeypatch.setattr(least_squares_start, "_ROUNDS", 0)
     before = pc.circulant_(copy.deepcopy(dense), sizes, images=x)
     ratio = missed(fitted, dense, x) / missed(before, dense, x)
     assert ratio == 1 if left == 1 else ratio < left

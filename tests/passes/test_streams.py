@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.nn.activations import Square
-from privcirnet.nn.steps import groups_of, learn_steps_, refine
+from privcirnet.nn.quantization_steps import groups_of, learn_steps_, refine
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import SUFFIX, quantize
 from privcirnet.train.network import create

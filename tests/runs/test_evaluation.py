@@ -14,8 +14,8 @@ from privcirnet.he.planning.cost import linear_cost, product_cost, square_cost
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.interface import Meter
 from privcirnet.he.protocol.schedule import schedule_of
-from privcirnet.he.protocol.served import Meter
 from privcirnet.he.ring import modular
 from privcirnet.runs.evaluation import Evaluation, evaluate
 from privcirnet.runs.interactive import UNIT, Interactive

@@ -1,6 +1,6 @@
 import pytest
 
-from privcirnet.he.protocol.served import Meter
+from privcirnet.he.protocol.interface import Meter
 from privcirnet.runs.evaluation import ImageTimings, PartyLaps, typical
 
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from privcirnet.config import RecipeConfig
 from privcirnet.data import ImageData
+from privcirnet.nn.quantization_steps import learn_steps_
 from privcirnet.nn.quantizers import Quantizer
-from privcirnet.nn.steps import learn_steps_
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize

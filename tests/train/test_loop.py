@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
-from privcirnet.nn.steps import learned_steps
+from privcirnet.nn.quantization_steps import learned_steps
 from privcirnet.train import checkpoint, loop
 from privcirnet.train.accuracy import accuracy, predict
 from privcirnet.train.loop import fit

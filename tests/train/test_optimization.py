@@ -8,7 +8,7 @@ from torch import nn
 
 from privcirnet.config import RecipeConfig
 from privcirnet.errors import RuleError
-from privcirnet.nn.steps import learn_steps_, learned_steps
+from privcirnet.nn.quantization_steps import learn_steps_, learned_steps
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 from privcirnet.train.optimization import STEPS_LEARNING_RATE, average_of, optimizer_of, rate, schedule_of

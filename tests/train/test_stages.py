@@ -11,8 +11,8 @@ from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.functional.circulant import damped, is_circulant, project
 from privcirnet.nn.moves import ToTokens
+from privcirnet.nn.quantization_steps import learned_steps
 from privcirnet.nn.quantizers import quantizer_of
-from privcirnet.nn.steps import learned_steps
 from privcirnet.passes.convert import circulant_
 from privcirnet.train import stages
 from privcirnet.train.accuracy import predict

@@ -29,8 +29,8 @@ from privcirnet.he.bfv.parameters import ReplyFormat
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe import switch_keys
-from privcirnet.he.rlwe.chain import Ciphertext, ModulusChain
 from privcirnet.he.rlwe.kernels.rns import RnsRing, ring
+from privcirnet.he.rlwe.key_switching import Ciphertext, ModulusChain
 from privcirnet.he.rlwe.parameters import RELINEARIZATION
 from privcirnet.he.rlwe.switch_keys import KeySwitchingKeys, read
 from privcirnet.he.rlwe.wire_bytes import check_keys_length

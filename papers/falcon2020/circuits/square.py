@@ -25,10 +25,10 @@ from privcirnet.he.ring.kernels import base_conversion as conversion
 from privcirnet.he.ring.kernels import ntt
 from privcirnet.he.ring.kernels.arithmetic import with_quotient
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.kernels import rns as kernel_rows
 from privcirnet.he.rlwe.kernels.rns import RnsRing, ring
+from privcirnet.he.rlwe.key_switching import ModulusChain
 from privcirnet.he.system.threads import each
 
 _AUXILIARY_BITS = 60

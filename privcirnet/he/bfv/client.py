@@ -16,8 +16,8 @@ from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.sampling import wipe
 from privcirnet.he.rlwe import switch_keys
-from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import secret_key, wire_bytes
+from privcirnet.he.rlwe.key_switching import ModulusChain
 from privcirnet.he.rlwe.parameters import RlweParameters, galois_element
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.system.threads import each

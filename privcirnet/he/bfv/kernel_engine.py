@@ -28,10 +28,10 @@ from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.kernels.inner_products import Terms
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe import switch_keys
-from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.kernels.gadget import Hoisted
 from privcirnet.he.rlwe.kernels.rns import RnsRing, add_scaled
+from privcirnet.he.rlwe.key_switching import ModulusChain
 from privcirnet.he.rlwe.parameters import galois_element
 from privcirnet.he.rlwe.switch_keys import KeySwitchingKeys, read, read_one
 from privcirnet.he.rlwe.wire_bytes import Message, WireFormat, check_keys_length

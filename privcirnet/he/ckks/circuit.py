@@ -23,8 +23,8 @@ from privcirnet.he.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.ckks.embedding import Reals, Slots
 from privcirnet.he.ckks.evaluator import CkksEvaluator
 from privcirnet.he.ckks.linear_map import LinearMap
+from privcirnet.he.ckks.network import IMAGE, CkksNetwork
 from privcirnet.he.ckks.slotwise import Layout
-from privcirnet.he.ckks.sums import IMAGE, CkksNetwork
 
 _PHASES, _CLASSIFIER = 2, 2
 

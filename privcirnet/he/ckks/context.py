@@ -1,4 +1,4 @@
-"""Tables of client and server for one set of parameters, beyond the chain of primes (:mod:`rlwe.chain`).
+"""Tables of client and server for one set of parameters, beyond the chain of primes (:mod:`rlwe.key_switching`).
 
 A polynomial is in the kernel's NTT order unless it is said otherwise.
 """
@@ -15,9 +15,9 @@ from privcirnet.errors import RuleError
 from privcirnet.he.ckks.embedding import to_coefficients
 from privcirnet.he.ckks.parameters import CkksParameters
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import rns
 from privcirnet.he.rlwe.kernels.rns import RnsRing
+from privcirnet.he.rlwe.key_switching import ModulusChain
 from privcirnet.he.rlwe.parameters import (
     EPHEMERAL,
     LOW,

@@ -23,7 +23,7 @@ from privcirnet.he.ckks import hoisting
 from privcirnet.he.ckks.embedding import Reals, Slots, to_coefficients
 from privcirnet.he.ckks.linear_map import LinearMap
 from privcirnet.he.ckks.server import CkksServer, Keys
-from privcirnet.he.rlwe.chain import Ciphertext
+from privcirnet.he.rlwe.key_switching import Ciphertext
 from privcirnet.he.rlwe.parameters import LOW, is_low
 
 

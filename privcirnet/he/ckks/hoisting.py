@@ -24,9 +24,9 @@ from privcirnet.he.ring.kernels.arithmetic import Word, sub_if_ge
 from privcirnet.he.ring.kernels.inner_products import AT_ONCE, Moduli, Terms, add_products, rows_of
 from privcirnet.he.ring.kernels.ntt import GROUP, TILE, WIDTH, Tables
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.rlwe.chain import Ciphertext
 from privcirnet.he.rlwe.kernels import rns
 from privcirnet.he.rlwe.kernels.rns import multiply_constant
+from privcirnet.he.rlwe.key_switching import Ciphertext
 from privcirnet.he.system.jit import jit
 from privcirnet.he.system.threads import each
 

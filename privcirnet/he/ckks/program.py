@@ -20,9 +20,9 @@ from privcirnet.he.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.ckks.circuit import CkksCircuit
 from privcirnet.he.ckks.context import Context
 from privcirnet.he.ckks.embedding import Reals
+from privcirnet.he.ckks.network import IMAGE, CkksNetwork, Scales, sums_of
 from privcirnet.he.ckks.parameters import CkksParameters
 from privcirnet.he.ckks.simulator import ErrorEstimate, LinearMapUse, Simulator
-from privcirnet.he.ckks.sums import IMAGE, CkksNetwork, Scales, sums_of
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.program import Network
 

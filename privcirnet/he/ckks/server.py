@@ -28,8 +28,8 @@ from privcirnet.he.ring.kernels.arithmetic import with_quotient
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.sampling import stream, wipe
 from privcirnet.he.rlwe import switch_keys
-from privcirnet.he.rlwe.chain import Ciphertext, ModulusChain
 from privcirnet.he.rlwe.kernels import rns, secret_key, wire_bytes
+from privcirnet.he.rlwe.key_switching import Ciphertext, ModulusChain
 from privcirnet.he.rlwe.parameters import FROM_EPHEMERAL, RELINEARIZATION, TO_EPHEMERAL, check_held, conjugation_element
 from privcirnet.he.rlwe.switch_keys import read_one
 from privcirnet.he.rlwe.wire_bytes import Message

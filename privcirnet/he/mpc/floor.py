@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from privcirnet.he.mpc.comparison import ComparisonMerge, DigitComparison
-from privcirnet.he.mpc.messages import (
+from privcirnet.he.mpc.gadgets import (
     OfflineState,
     PartyCoroutine,
     accept_number,

@@ -25,8 +25,7 @@ from functools import cached_property
 import numpy as np
 
 from privcirnet.he.mpc.comparison import DigitComparison, accept, offer
-from privcirnet.he.mpc.kernels.planes import entries_into, values_into
-from privcirnet.he.mpc.messages import (
+from privcirnet.he.mpc.gadgets import (
     OfflineState,
     PartyCoroutine,
     accept_number,
@@ -43,6 +42,7 @@ from privcirnet.he.mpc.messages import (
     split,
     zeros,
 )
+from privcirnet.he.mpc.kernels.planes import entries_into, values_into
 from privcirnet.he.mpc.ot.session import OtSession, ReceiverOts, SenderOts, planes
 from privcirnet.he.program.table import LEAST_INDEX_BITS, MOST_INDEX_BITS
 from privcirnet.he.ring.modular import Residues

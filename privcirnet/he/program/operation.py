@@ -8,7 +8,7 @@ layers, squares, products and functions. Each domain gives them its own meaning:
 * bounds on them, :class:`program.bounds.Intervals`;
 * a party's share, :mod:`mpc.local.shares`;
 * the nodes that a composite operation comes to, :mod:`planning.plan_program`;
-* the sums that a CKKS circuit is planned from, :func:`ckks.sums.sums_of`.
+* the sums that a CKKS circuit is planned from, :func:`ckks.network.sums_of`.
 
 So a new operation that these primitives express is a dataclass in one file and one line in
 :mod:`program.operations`. A domain that lacks a primitive refuses it, with the operation's name.

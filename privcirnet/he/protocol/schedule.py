@@ -56,13 +56,13 @@ Constructor = Callable[[Any, tuple[int, int, int], Program], Exchange]
 
 
 def _floor(operation: Any, shape: tuple[int, int, int], program: Program) -> Exchange:
-    from privcirnet.he.protocol.rounds.table import FloorExchange  # it loads the kernels
+    from privcirnet.he.protocol.rounds.exact import FloorExchange  # it loads the kernels
 
     return FloorExchange(operation, shape, program.parameters.plain_modulus, source=program.transfers)
 
 
 def _table(operation: Any, shape: tuple[int, int, int], program: Program) -> Exchange:
-    from privcirnet.he.protocol.rounds.table import TableExchange
+    from privcirnet.he.protocol.rounds.exact import TableExchange
 
     entries, t = 1 << operation.index_bits, program.parameters.plain_modulus
     return TableExchange(operation, shape, t, entries, program.transfers)

@@ -17,8 +17,8 @@ import numpy as np
 
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.sampling import wipe
-from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import rns, secret_key, uniform, wire_bytes
+from privcirnet.he.rlwe.key_switching import ModulusChain
 from privcirnet.he.rlwe.parameters import RELINEARIZATION, missing_key
 from privcirnet.he.rlwe.wire_bytes import Message, WireFormat, check_length
 from privcirnet.he.system.threads import each

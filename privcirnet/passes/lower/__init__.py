@@ -24,11 +24,11 @@ from privcirnet.he.program.bounds import ObservedRange, real_name
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Network, Program
 from privcirnet.nn.attention import SoftmaxAttention
+from privcirnet.nn.exact_functions import SubtractMax, TableFunction
 from privcirnet.nn.graph import is_sum, module_of
 from privcirnet.nn.modules import MODULES, Row, has_exact_form, runs_encrypted
-from privcirnet.nn.nonpolynomial import SubtractMax, TableFunction
+from privcirnet.nn.quantization_steps import refine
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer
-from privcirnet.nn.steps import refine
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower.builder import ProgramBuilder
 from privcirnet.passes.lower.layers import Numbers, Shape, quantized, real
@@ -87,7 +87,7 @@ class Lowered:
 
     Attributes:
         fitted: the program, its bounds, the choice of its encryption parameters.
-        guard_bits: see :func:`privcirnet.nn.steps.refine`.
+        guard_bits: see :func:`privcirnet.nn.quantization_steps.refine`.
         choice: choice of n and q, made with the least guard bits: more only use the room that is left.
     """
 
@@ -143,7 +143,7 @@ def refined(drafts: Drafts, target: Target, guard_bits: int, least_guard_bits: i
     """Return the program with the most guard bits that its modulus has room for.
 
     Guard bits are fractional bits that activations keep beyond those of training, see
-    :func:`privcirnet.nn.steps.refine`.
+    :func:`privcirnet.nn.quantization_steps.refine`.
 
     Args:
         drafts: the network's integer forms by guard bits, from :func:`drafts`.

@@ -20,12 +20,12 @@ from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.rearrangement import Rearrangement
 from privcirnet.he.program.table import tabulated
 from privcirnet.nn.activations import Square
+from privcirnet.nn.exact_functions import Centered, SubtractMax, SumChannels
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.modules import function_name, row_of
 from privcirnet.nn.moves import Concat, HeadProduct, HeadTranspose, Rearrange, SliceChannels, Take, ToTokens, grid_of
-from privcirnet.nn.nonpolynomial import Centered, SubtractMax, SumChannels
+from privcirnet.nn.quantization_steps import factors
 from privcirnet.nn.quantizers import ActivationQuantizer
-from privcirnet.nn.steps import factors
 from privcirnet.nn.windows import pair, pool_window
 from privcirnet.passes.lower.layers import Numbers, Shape, constants, linear_shape, quantized
 

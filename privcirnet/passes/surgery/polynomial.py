@@ -28,7 +28,7 @@ from privcirnet.nn.neighbours import readers, summands, uses
 from privcirnet.nn.norm import is_frozen_norm
 from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.passes.convert import share_by_blocks_
-from privcirnet.passes.origin import compared, logits_of_some
+from privcirnet.passes.difference import compared, logits_of_some
 from privcirnet.passes.shape_tracing import trace_at
 from privcirnet.passes.surgery import functions, norms, pads, sums, windows
 from privcirnet.passes.surgery import functions as own

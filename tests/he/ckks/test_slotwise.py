@@ -7,8 +7,8 @@ from privcirnet.errors import RuleError
 from privcirnet.he.ckks import embedding, linear_map, slotwise
 from privcirnet.he.ckks.circuit import bootstrap_placement
 from privcirnet.he.ckks.evaluator import Cleartext
+from privcirnet.he.ckks.network import IMAGE, CkksNetwork, Convolution, Sum, Term
 from privcirnet.he.ckks.slotwise import Layout
-from privcirnet.he.ckks.sums import IMAGE, CkksNetwork, Convolution, Sum, Term
 from tests.he.ckks_toys import applied, in_slots, random
 
 

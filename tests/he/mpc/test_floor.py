@@ -15,7 +15,7 @@ from privcirnet.he.mpc.floor import (
     server_online,
     server_planes,
 )
-from privcirnet.he.mpc.messages import numbers_of
+from privcirnet.he.mpc.gadgets import numbers_of
 from privcirnet.he.program.exact import MOST_BITS, MOST_HIGH_BITS
 from tests.he.mpc.transfers import both, converse
 

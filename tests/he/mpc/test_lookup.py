@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.mpc.gadgets import OfflineState
 from privcirnet.he.mpc.lookup import Lookup, client_ahead, client_online, server_ahead, server_online
-from privcirnet.he.mpc.messages import OfflineState
 from tests.he.mpc.transfers import both, converse
 
 SMALL, LARGE = 12289, (167772161, 1152921504606830593)

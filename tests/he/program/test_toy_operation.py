@@ -11,8 +11,8 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.ckks.circuit import CkksCircuit
+from privcirnet.he.ckks.network import sums_of
 from privcirnet.he.ckks.simulator import Simulator
-from privcirnet.he.ckks.sums import sums_of
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import unplanned
 from privcirnet.he.planning.plan_program import Target, plan_program

@@ -16,9 +16,9 @@ from privcirnet.he.program.rearrangement import AsStrided
 from privcirnet.he.protocol import schedule
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
-from privcirnet.he.protocol.rounds import table
+from privcirnet.he.protocol.rounds import exact
 from privcirnet.he.protocol.schedule import schedule_of
-from privcirnet.runs.compiled import check_sessions
+from privcirnet.runs.memory import check_sessions
 from tests.he.held import Party
 from tests.he.networks import network
 
@@ -63,7 +63,7 @@ def test_what_is_worked_on_does_not_grow_with_a_node() -> None:
 def test_memory_of_a_preparation_is_what_is_said(values: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two images, in a few pieces; what is said has room for another image beside them."""
     program = one_relu(values)
-    monkeypatch.setattr(table, "AT_ONCE_BYTES", values * 1500)
+    monkeypatch.setattr(exact, "AT_ONCE_BYTES", values * 1500)
     monkeypatch.setattr(schedule, "MOST_IMAGES", 2)
     server = Server(program, "cleartext")
     client = Client(server.greeting(), "cleartext")

@@ -8,7 +8,7 @@ import pytest
 from papers.falcon2020.circuits.square import BfvSquare
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.kernels import ntt
-from privcirnet.he.rlwe.chain import ModulusChain
+from privcirnet.he.rlwe.key_switching import ModulusChain
 from privcirnet.he.rlwe.parameters import RlweParameters
 
 N, BITS, T = 1024, 48, (1 << 20) - 3

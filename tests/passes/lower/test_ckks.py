@@ -11,9 +11,9 @@ from privcirnet.errors import RuleError
 from privcirnet.he.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.ckks.circuit import CkksCircuit
 from privcirnet.he.ckks.evaluator import Cleartext
+from privcirnet.he.ckks.network import CkksNetwork, sums_of
 from privcirnet.he.ckks.program import CkksProgram
 from privcirnet.he.ckks.simulator import Simulator
-from privcirnet.he.ckks.sums import CkksNetwork, sums_of
 from privcirnet.models import resnet18_cifar, resnet20_cifar
 from privcirnet.nn.activations import Square
 from privcirnet.passes.convert import circulant_, uniform_sizes

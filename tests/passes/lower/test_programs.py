@@ -25,8 +25,8 @@ from privcirnet.models import DigitsResNet
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import BlockCirculantLinear
 from privcirnet.nn.functional.circulant import expand
+from privcirnet.nn.quantization_steps import refine
 from privcirnet.nn.quantizers import quantizer_of
-from privcirnet.nn.steps import refine
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower import Lowered, drafts, lower, refined

@@ -17,8 +17,8 @@ from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.nn.agreement import node_values
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
+from privcirnet.nn.exact_functions import TableFunction
 from privcirnet.nn.moves import ScoreConstants
-from privcirnet.nn.nonpolynomial import TableFunction
 from privcirnet.passes.fuse import fuse, fuse_at
 from privcirnet.passes.lower import lower
 from privcirnet.passes.quantize import quantize

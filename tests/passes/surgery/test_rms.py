@@ -7,7 +7,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import privcirnet as pc
-from privcirnet.nn.nonpolynomial import DecomposedLayerNorm
+from privcirnet.nn.exact_functions import DecomposedLayerNorm
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.surgery import polynomial_

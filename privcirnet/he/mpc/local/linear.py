@@ -151,7 +151,7 @@ class WholeSums:
     """
 
     def __init__(self, shape: LinearShape, rows: Values, t: int) -> None:
-        from privcirnet.he.mpc.kernels.whole import Whole, Window
+        from privcirnet.he.mpc.kernels.residues import Whole, Window
 
         self._shape, self._depthwise = shape, shape.kind == "depthwise"
         self._window = Window(shape.kernel, shape.stride, shape.padding)
@@ -177,22 +177,22 @@ class WholeSums:
         return result
 
     def _channels(self, result: Residues, x: Residues, bias: Residues) -> None:
-        from privcirnet.he.mpc.kernels import whole
+        from privcirnet.he.mpc.kernels import residues
 
         def some(first: int, end: int) -> None:
             part = slice(first // size, end // size)
             before = bias[part]
             for weight in self._passes[:-1]:
                 partial = np.empty_like(result[part])
-                whole.depthwise(partial, x[part], weight[part], before, self._window, self._whole)
+                residues.depthwise(partial, x[part], weight[part], before, self._window, self._whole)
                 before = partial
-            whole.depthwise(result[part], x[part], self._passes[-1][part], before, self._window, self._whole)
+            residues.depthwise(result[part], x[part], self._passes[-1][part], before, self._window, self._whole)
 
         size = x[0].size
         passes.in_parts(some, x.size, size)
 
     def _positions(self, result: Residues, x: Residues, bias: Residues) -> None:
-        from privcirnet.he.mpc.kernels import whole
+        from privcirnet.he.mpc.kernels import residues
 
         maps, count = len(result), result[0].size
         flat, inputs, constants = (
@@ -203,7 +203,7 @@ class WholeSums:
 
         def some(task: tuple[tuple[int, int], tuple[int, int]]) -> None:
             part = *task[0], *task[1]
-            whole.positions(flat, inputs, self._weight, constants, self._ends, part, self._whole)
+            residues.positions(flat, inputs, self._weight, constants, self._ends, part, self._whole)
 
         columns = _edges(count, -(-count // _POSITIONS), 1)
         rows = _edges(maps, -(-threads.count() // len(columns)), _FOUR)

@@ -16,10 +16,10 @@ AT_ONCE = 1 << 14
 
 
 def compiled() -> ModuleType:
-    """Return the kernels of passes, :mod:`mpc.kernels.whole`, which take a quarter of a second to load."""
-    from privcirnet.he.mpc.kernels import whole
+    """Return the kernels of passes, :mod:`mpc.kernels.residues`, which take a quarter of a second to load."""
+    from privcirnet.he.mpc.kernels import residues
 
-    return whole
+    return residues
 
 
 @lru_cache(maxsize=64)

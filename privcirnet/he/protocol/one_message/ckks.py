@@ -29,7 +29,7 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.program import ImpossibleResultError, Known, PixelRange
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.wire import MessageSizes
-from privcirnet.he.rlwe.chain import Ciphertext
+from privcirnet.he.rlwe.key_switching import Ciphertext
 from privcirnet.he.rlwe.parameters import MAX_LOG_Q, is_low
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 from privcirnet.he.rlwe.wire_bytes import check_length

@@ -10,9 +10,9 @@ from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.interface import Meter, closed, read_greeting, unprepared
 from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.one_message.ckks import Message
-from privcirnet.he.protocol.served import Meter, closed, read_greeting, unprepared
 from privcirnet.he.protocol.wire import MessageSizes
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 

@@ -26,6 +26,7 @@ from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.interface import Meter, closed, read_greeting
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.correlated import CorrelatedRandomness, CorrelationFormat
 from privcirnet.he.protocol.offline.store import MemoryStore, PreparedStore
@@ -40,7 +41,6 @@ from privcirnet.he.protocol.rounds.exchange import SHARE, Kept, OnlinePhase
 from privcirnet.he.protocol.rounds.message_specs import PartyCoroutine, answering_together, run_initiator, run_responder
 from privcirnet.he.protocol.rounds.transfers import begin, more
 from privcirnet.he.protocol.schedule import Schedule, check_description, schedule_of
-from privcirnet.he.protocol.served import Meter, closed, read_greeting
 from privcirnet.he.protocol.wire import MessageSizes
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues

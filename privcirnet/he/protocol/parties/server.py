@@ -28,6 +28,7 @@ from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.interface import Meter
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.correlated import CorrelatedRandomness, CorrelationFormat
 from privcirnet.he.protocol.offline.store import MemoryStore, PreparedStore, put_all
@@ -46,7 +47,6 @@ from privcirnet.he.protocol.rounds.message_specs import (
 )
 from privcirnet.he.protocol.rounds.transfers import answer_beginning, answer_more
 from privcirnet.he.protocol.schedule import schedule_of
-from privcirnet.he.protocol.served import Meter
 from privcirnet.he.protocol.wire import MessageSizes
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.sampling import wipe

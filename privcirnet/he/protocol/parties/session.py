@@ -8,8 +8,8 @@ from typing import Protocol, TypeVar
 
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.interface import ServedClient
 from privcirnet.he.protocol.parties.client import Client
-from privcirnet.he.protocol.served import ServedClient
 
 T = TypeVar("T")
 

@@ -20,9 +20,9 @@ from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
-from privcirnet.he.protocol.rounds import table
+from privcirnet.he.protocol.rounds import exact as exchanges
+from privcirnet.he.protocol.rounds.exact import FloorExchange, TableExchange
 from privcirnet.he.protocol.rounds.message_specs import trips
-from privcirnet.he.protocol.rounds.table import FloorExchange, TableExchange
 from privcirnet.he.protocol.rounds.transfers import setup_trips
 from privcirnet.he.protocol.schedule import Schedule, schedule_of
 from privcirnet.runs import interactive
@@ -126,7 +126,7 @@ def test_large_steps_are_prepared_in_pieces(program: Program, monkeypatch: pytes
     """Of 64 values each here: every value is right, and the bytes are the same but for what ends an extension."""
     client, session = parties(program, "cleartext")
     whole = prepare(client, session, 2)
-    monkeypatch.setattr(table, "AT_ONCE_BYTES", 1 << 16)
+    monkeypatch.setattr(exchanges, "AT_ONCE_BYTES", 1 << 16)
     client, session = parties(program, "cleartext")
     ahead, most = prepare(client, session, 2), schedule_of(program).sizes
     largest = max(prod(program.nodes[position].shape) for position in positions(program))

@@ -9,7 +9,7 @@ from privcirnet.he.program.exact import exact
 from privcirnet.he.program.program import Network, Program
 from privcirnet.he.program.table import ExactTable, tabulated
 from privcirnet.he.protocol.parties.session import prepare
-from privcirnet.he.protocol.rounds.table import TableExchange
+from privcirnet.he.protocol.rounds.exact import TableExchange
 from privcirnet.he.protocol.schedule import schedule_of
 from tests.he.networks import network, random_image
 from tests.he.parties import check, parties

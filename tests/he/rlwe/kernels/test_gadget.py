@@ -4,9 +4,9 @@ import pytest
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.kernels.base_conversion import mod_down_constants
-from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.kernels.rns import add_scaled, ring
+from privcirnet.he.rlwe.key_switching import ModulusChain
 from privcirnet.he.rlwe.parameters import RlweParameters
 from tests.he.kernel_oracles import automorphism, forward, integers, inverse, primes_of, random_residues
 

@@ -6,9 +6,9 @@ import pytest
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.sampling import Words
 from privcirnet.he.rlwe import switch_keys
-from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import secret_key, uniform, wire_bytes
 from privcirnet.he.rlwe.kernels.rns import ring
+from privcirnet.he.rlwe.key_switching import ModulusChain
 from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.rlwe.wire_bytes import WireFormat
 from tests.he.kernel_oracles import automorphism, errors, integers, inverse, negacyclic, primes_of

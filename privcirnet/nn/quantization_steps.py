@@ -18,11 +18,11 @@ from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Square
+from privcirnet.nn.exact_functions import Centered, TableFunction
 from privcirnet.nn.functional.quantize import SMALLEST, binary_steps, log_step_for
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.modules import has_table, is_polynomial, row_of
 from privcirnet.nn.moves import Concat, HeadProduct
-from privcirnet.nn.nonpolynomial import Centered, TableFunction
 from privcirnet.nn.quantizers import ActivationQuantizer, Quantizer, WeightQuantizer, quantizer_of
 from privcirnet.nn.windows import pool_window
 
@@ -392,7 +392,7 @@ def learned_steps(model: nn.Module) -> list[nn.Parameter]:
 
 @torch.no_grad()
 def follow_learned_steps_(model: nn.Module) -> None:
-    """Set the steps to the learned ones, if any, as far as nn.steps allows. Call it after each optimizer step.
+    """Set the steps to the learned ones, if any, as far as the graph's rules allow. Call it after each optimizer step.
 
     Raises:
         RuleError: a residual's branch became coarser than the stream that it is added to.

@@ -12,8 +12,8 @@ from torch import Tensor, fx, nn
 
 from privcirnet.errors import listed
 from privcirnet.nn.graph import evaluating
+from privcirnet.nn.quantization_steps import called_modules, weighted_modules
 from privcirnet.nn.quantizers import ActivationQuantizer
-from privcirnet.nn.steps import called_modules, weighted_modules
 
 IMAGES = 64
 """Largest number of images that are compared."""

@@ -17,11 +17,11 @@ from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngi
 from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.mpc import floor, lookup
 from privcirnet.he.mpc.floor import ExactFloor
+from privcirnet.he.mpc.gadgets import OfflineState as FloorKept
+from privcirnet.he.mpc.gadgets import OfflineState as PartyKept
+from privcirnet.he.mpc.gadgets import split
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.lookup import Lookup
-from privcirnet.he.mpc.messages import OfflineState as FloorKept
-from privcirnet.he.mpc.messages import OfflineState as PartyKept
-from privcirnet.he.mpc.messages import split
 from privcirnet.he.mpc.ot.session import OtSession, given, message_bytes
 from privcirnet.he.mpc.ot.softspoken import ROW_BYTES
 from privcirnet.he.program.exact import ExactStep
