@@ -19,7 +19,7 @@ from papers.falcon2020.planning.plan import PublicPlan
 from papers.falcon2020.protocol.leveled_program import Description
 from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.protocol.one_message.ckks import MAX_CIPHERTEXTS, Reader
+from privcirnet.he.protocol.one_message.reading import MAX_CIPHERTEXTS, Reader
 from privcirnet.he.rlwe.parameters import RELINEARIZATION
 
 FORMAT, VERSION = "privcirnet-leveled", 2

@@ -16,7 +16,7 @@ from papers.falcon2020.planning.parameters import LeveledParameters, check_param
 from papers.falcon2020.planning.plan import Plan, PublicPlan
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.weight_cache import WeightCache
-from privcirnet.he.protocol.one_message.ckks import Message, check_counts
+from privcirnet.he.protocol.one_message.reading import Message, check_counts
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes

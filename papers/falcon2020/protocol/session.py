@@ -12,7 +12,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.bfv import engines
 from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.protocol.offline.store import PreparedStore
-from privcirnet.he.protocol.one_message.ckks import Message
+from privcirnet.he.protocol.one_message.reading import Message
 from privcirnet.he.protocol.one_message.session import OneMessageClient, OneMessageServer, OneMessageSession
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 

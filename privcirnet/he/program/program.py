@@ -129,7 +129,7 @@ class Network:
         return self.nodes[-1]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Program(Known):
     """An integer network ready for encrypted inference. Without ``weights`` it is the client's view.
 

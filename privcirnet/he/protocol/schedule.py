@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import cached_property
 from math import prod
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import finalize
 
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.parameters import SEAL_SEED_BYTES, key_bytes, message_bytes
@@ -252,7 +252,8 @@ class Schedule:
         return self.transfers_bytes(count) + preparing + image + shares + answering
 
 
-_schedules = WeakKeyDictionary[Program, Schedule]()
+_schedules = dict[int, Schedule]()
+"""Schedules by the identity of their programs."""
 
 
 def schedule_of(program: Program) -> Schedule:
@@ -261,10 +262,11 @@ def schedule_of(program: Program) -> Schedule:
     Raises:
         RuleError: an operation is not local, but has no exchange.
     """
-    schedule = _schedules.get(program)
-    if schedule is None:
-        schedule = _schedules[program] = Schedule(program)
-    return schedule
+    key = id(program)
+    if key not in _schedules:
+        _schedules[key] = Schedule(program)
+        finalize(program, _schedules.pop, key).atexit = False
+    return _schedules[key]
 
 
 def check_description(program: Program) -> None:

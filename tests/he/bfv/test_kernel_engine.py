@@ -13,7 +13,8 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv import batching, engines
+from privcirnet.he.bfv import batching
+from privcirnet.he.bfv.engines import CleartextServer
 from privcirnet.he.bfv import kernel_engine as kernel
 from privcirnet.he.bfv import seal as tenseal
 from privcirnet.he.bfv.client import KernelClient
@@ -63,13 +64,13 @@ class Engines:
     client: tenseal.TensealClient = field(init=False)
     ours: kernel.KernelServer = field(init=False)
     theirs: Reader = field(init=False)
-    clear: engines.CleartextServer = field(init=False)
+    clear: CleartextServer = field(init=False)
 
     def __post_init__(self) -> None:
         self.sender = KernelClient(self.parameters)
         self.client = twin(self.sender)
         self.ours, self.theirs = kernel.KernelServer(self.parameters), Reader(self.parameters)
-        self.clear = engines.CleartextServer(self.parameters)
+        self.clear = CleartextServer(self.parameters)
         self.keys, self.seal_keys = (
             server.load_keys(client.public_keys(self.steps), self.steps) for server, client in self.pairs
         )

@@ -12,7 +12,7 @@ from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.interface import Meter, closed, read_greeting, unprepared
 from privcirnet.he.protocol.offline.store import PreparedStore
-from privcirnet.he.protocol.one_message.ckks import Message
+from privcirnet.he.protocol.one_message.reading import Message
 from privcirnet.he.protocol.wire import MessageSizes
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 
