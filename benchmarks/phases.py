@@ -37,20 +37,21 @@ def worked(process: int | str) -> float:
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
-def turn(remote: ServiceClient, image: Values, server: int) -> dict[str, dict[str, float]]:
+def turn(remote: ServiceClient, image: Values, server: int, together: int = TOGETHER) -> dict[str, dict[str, float]]:
     """Run every phase once.
 
     Args:
         remote: connected, without prepared work.
         image: that fits the program.
         server: number of its process.
+        together: most images to prepare at once; 1 for none together.
 
     Returns:
         by phase (preparation, online, and where it is possible several together): ``seconds``, those of the
         ``client``, those of both parties' ``processor``, ``bytes`` both ways, ``rounds``, of one image.
     """
     found = {"preparation": _prepared(remote, 1, server), "online": _image(remote, image, server)}
-    several = min(remote.client.together, TOGETHER)
+    several = min(remote.client.together, together)
     if several > 1:
         found["together"] = _prepared(remote, several, server)
         for _ in range(several):

@@ -12,6 +12,7 @@ import argparse
 import copy
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,23 +32,22 @@ from privcirnet.train.accuracy import accuracy
 from privcirnet.train.stages import load_checkpoint
 
 IMAGES, ROUNDED = 1024, 512
-"""Training images, without labels, of the start, and of the rounding and the bounds."""
+"""Training images of the start, without labels; and of sensitivities, the rounding and the bounds."""
 Row = dict[str, Any]
 
 
-def plans(dense: nn.Module, data: ImageData, given: argparse.Namespace) -> list[tuple[str, int, dict[str, int]]]:
-    """Return (name, b, block sizes) of all networks to compare; searched ones are kept in a file."""
-    cases = [("uniform" if b > 1 else "dense", b, uniform_sizes(dense, b)) for b in given.blocks]
+def plans(dense: nn.Module, data: ImageData, given: argparse.Namespace) -> Iterator[tuple[str, int, dict[str, int]]]:
+    """Yield (name, b, block sizes) of each network to compare; searched ones are kept in a file."""
+    for b in given.blocks:
+        yield ("uniform" if b > 1 else "dense"), b, uniform_sizes(dense, b)
     for b in given.searched:
         kept = given.out / f"plan-{b}.json"
         if not kept.is_file():
-            labels = data.sample(2048)
-            plan = pc.search(
-                dense, (data.real(labels[0]), labels[1]), budget=f"b{b}", profile=read_profile(given.profile)
-            )
+            images, labels = data.sample(IMAGES)
+            profile = read_profile(given.profile)
+            plan = pc.search(dense, (data.real(images), labels), budget=f"b{b}", profile=profile, samples=ROUNDED)
             write_json(kept, plan.block_sizes)
-        cases.append(("searched", b, json.loads(kept.read_text())))
-    return cases
+        yield "searched", b, json.loads(kept.read_text())
 
 
 def compressed(dense: nn.Module, data: ImageData, sizes: dict[str, int], folder: Path, profile: Path) -> Row:
@@ -116,7 +116,7 @@ def main() -> None:
                 row = {"kind": kind, "block_size": b}
                 row |= compressed(dense, data, sizes, given.out / "programs" / kept.stem, given.profile)
                 write_json(kept, row)
-            measured(kept, row, given.out / "programs" / kept.stem, given.turns, given.engine)
+            measured(kept, row, given.out / "programs" / kept.stem, given.turns, given.engine, together=1)
             assert not row["wrong"], row["wrong"]
             rows.append(row)
             advance(f"{kind}, b = {b}")

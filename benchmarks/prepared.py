@@ -45,7 +45,7 @@ BEGIN, END = "<!-- measured -->\n", "<!-- end of what was measured -->\n"
 Row = dict[str, Any]
 
 
-def measured(kept: Path, row: Row, folder: Path, turns: int, engine: str) -> None:
+def measured(kept: Path, row: Row, folder: Path, turns: int, engine: str, together: int = TOGETHER) -> None:
     """Add turns to a row until it has enough, and keep it after each.
 
     Args:
@@ -54,6 +54,7 @@ def measured(kept: Path, row: Row, folder: Path, turns: int, engine: str) -> Non
         folder: of the program.
         turns: how many.
         engine: of both parties.
+        together: most images to prepare at once.
     """
     if len(row.get("turns", [])) >= turns:
         return
@@ -68,9 +69,9 @@ def measured(kept: Path, row: Row, folder: Path, turns: int, engine: str) -> Non
         if "connections" not in row:
             row["connections"] = connections(process.address, engine, _CONNECTIONS)
         with ServiceClient(process.address, engine) as remote:
-            turn(remote, image, process.number)
+            turn(remote, image, process.number, together)
             while len(row["turns"]) < turns:
-                row["turns"].append(turn(remote, image, process.number))
+                row["turns"].append(turn(remote, image, process.number, together))
                 row["server_bytes"] = max(row["server_bytes"], peak_bytes(process.number))
                 row |= {"load": os.getloadavg()[0], "cores": threads.count()}
                 write_json(kept, row)
