@@ -120,7 +120,7 @@ def test_commands_are_accepted(page, command):
     elif name not in NO_HYDRA:
         module = importlib.import_module(f"{beside}.command") if beside else schema_of(name)
         schema = SCHEMAS.get(name)
-        given = module.expanded(given) if hasattr(module, "expanded") else given
+        given = module.expanded(given) if beside and hasattr(module, "expanded") else given
         for overrides in jobs(quoted(schema, given, sweep=True) if schema else given):
             with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
                 assert OmegaConf.to_object(hydra.compose(name, overrides=overrides))
