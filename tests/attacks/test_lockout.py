@@ -31,8 +31,8 @@ GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 
 @pytest.fixture
 def hasty(monkeypatch):
-    monkeypatch.setattr(limits, "HANDSHAKE_S", 1.0)
-    monkeypatch.setattr(limits, "_LOOK_S", 0.05)
+    monkeypatch.setattr(connections, "HANDSHAKE_S", 1.0)
+    monkeypatch.setattr(connections, "_LOOK_S", 0.05)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_a_watch_of_the_health_stays_while_it_lasts(hasty):
 
 def test_an_address_has_so_many_connections(open_sockets, monkeypatch):
     """The oldest without a name go; a client of the same address comes in and stays."""
-    monkeypatch.setattr(limits, "_LOOK_S", 0.2)
+    monkeypatch.setattr(connections, "_LOOK_S", 0.2)
     with serving(Server(network(), "cleartext"), ServiceLimits(sessions=2, connections=8)) as service:
         with ServiceClient(service.address, "cleartext") as first:
             opened = [open_sockets(bare(service, None)) for _ in range(30)]

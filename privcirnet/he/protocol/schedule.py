@@ -265,7 +265,7 @@ def schedule_of(program: Program) -> Schedule:
     key = id(program)
     if key not in _schedules:
         _schedules[key] = Schedule(program)
-        finalize(program, _schedules.pop, key).atexit = False
+        finalize(program, _schedules.pop, key, None).atexit = False
     return _schedules[key]
 
 

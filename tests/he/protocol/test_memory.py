@@ -86,6 +86,6 @@ def test_memory_of_a_preparation_is_what_is_said(values: int, monkeypatch: pytes
 def test_all_sessions_of_a_server_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     program = one_relu(1 << 22)
     check_sessions([program, SMALL], 4.0, 1)
-    monkeypatch.setattr("privcirnet.runs.compiled.machine_bytes", lambda: 5 * GB)
+    monkeypatch.setattr("privcirnet.runs.memory.machine_bytes", lambda: 5 * GB)
     with pytest.raises(RuleError, match=r"all sessions of a server must fit its memory.*use sessions=\d"):
         check_sessions([program, SMALL], 4.0, 4)
