@@ -31,7 +31,10 @@ SHRUNK = {
         ('"mobilenetv2_cifar10"', '"tutorial_mnist"'),
         ("range(128)", "range(16)"),
     ],
-    "post_training": [("EPOCHS, BLOCKS = 6, (2, 4, 8)", "EPOCHS, BLOCKS = 1, (4,)")],
+    "post_training": [
+        ("EPOCHS, BLOCKS = 6, (2, 4, 8)", "EPOCHS, BLOCKS = 1, (4,)"),
+        ('profile, plans = "calibrate"', 'profile, plans = "counted"'),
+    ],
 }
 """Notebook -> (old, new) texts of its code."""
 
