@@ -9,10 +9,10 @@ own: polynomial_, b = 4 wherever it fits, one training step, 8 bits, measured bo
 every value is compared with the integer network. With --road readme it goes through the lines under Python in README.md
 instead, as they stand there; their random images are small and few. Before it is trained, as it is created (with
 branches of scale zero), it is compiled and run too; encrypted logits are compared with the quantized network's, bit for
-bit. --road readme_polynomials begins with polynomial_, and trains before it compiles. With --road exact it is quantized as it is: activations
-and gates run exactly. --sample adds networks that a
-seed draws from timm and torchvision, of at most 30 million parameters, which take images of 32 or 64 pixels and have a
-polynomial form; it names those that it leaves out. Done ones are kept in outputs/coverage; remove that to begin anew.
+bit. --road readme_polynomials begins with polynomial_, and trains before it compiles. With --road exact it is quantized
+as it is: activations and gates run exactly. --sample adds networks that a seed draws from timm and torchvision, of at
+most 30 million parameters, which take images of 32 or 64 pixels and have a polynomial form; it names those that it
+leaves out. Done ones are kept in outputs/coverage; remove that to begin anew.
 """
 
 import argparse

@@ -28,7 +28,9 @@ MOVED = {
     "papers/training.md": "trainings.md",
     "papers/results.md": "papers.md",
     "papers/trade_off.md": "trade_off.md",
-    **{f"papers/{name}.md": f"papers_{name}.md" for name in ("ckks", "encodings", "fusion", "networks", "quantization")},
+    **{
+        f"papers/{name}.md": f"papers_{name}.md" for name in ("ckks", "encodings", "fusion", "networks", "quantization")
+    },
     **{f"benchmarks/{name}.md": f"{name}.md" for name in ("coverage", "measured")},
     **{name: name for name in ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")},
     **{f"notebooks/{path.name}": f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.ipynb")},

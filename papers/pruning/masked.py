@@ -1,8 +1,8 @@
 """A mask as a parametrization of a layer's weight: what is pruned stays zero while the rest is trained.
 
 The layer keeps its base class and its `weight`, which is the stored weight times the mask. Masked entries have no
-gradient. The mask is no part of the state dict: `privcirnet.nn.materialize.materialize_weights_` leaves the plain weight with its
-zeros, which any dense network loads.
+gradient. The mask is no part of the state dict: `privcirnet.nn.materialize.materialize_weights_` leaves the plain
+weight with its zeros, which any dense network loads.
 """
 
 import hashlib

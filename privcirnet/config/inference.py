@@ -1,4 +1,4 @@
-"""The schemas of encrypted inference: infer.py, serve.py for a server by itself, and the engine that both have in common."""
+"""The schemas of encrypted inference: infer.py, serve.py for a server by itself, and the engine of both."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

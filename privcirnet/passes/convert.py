@@ -49,12 +49,12 @@ def circulant_(
     """Make layers block circulant in place, and share the batch norms behind them by blocks.
 
     With images, every layer gets the block-circulant weight whose outputs are nearest to those of the dense network
-    (:mod:`privcirnet.passes.least_squares_start`): most of the accuracy stays without any training. Without them it gets the one
-    nearest to its own weight, weighted by its importance where one is given. The batch norm that consumes a converted
-    convolution's output becomes a `BlockBatchNorm2d` of the same block size, and an AESPA activation behind it is
-    shared by the same blocks. A batch norm of tokens or vectors becomes a `TokenBatchNorm`, shared by the blocks of the
-    linear layers that it is folded into (:mod:`privcirnet.nn.neighbours`).
-    Everything is checked before anything changes. Build the optimizer afterwards.
+    (:mod:`privcirnet.passes.least_squares_start`): most of the accuracy stays without any training. Without them it
+    gets the one nearest to its own weight, weighted by its importance where one is given. The batch norm that consumes
+    a converted convolution's output becomes a `BlockBatchNorm2d` of the same block size, and an AESPA activation behind
+    it is shared by the same blocks. A batch norm of tokens or vectors becomes a `TokenBatchNorm`, shared by the blocks
+    of the linear layers that it is folded into (:mod:`privcirnet.nn.neighbours`). Everything is checked before anything
+    changes. Build the optimizer afterwards.
 
     Args:
         model: A network with dense weights; named layers that compute theirs (weight_norm, pruning) get plain ones.

@@ -146,8 +146,8 @@ def lower_on(
     """Return the program of a quantized network, planned for its (n, q).
 
     Where truncations are at random, activations get guard bits: fractional bits beyond their steps
-    (:func:`privcirnet.nn.quantization_steps.refine`), the fewest with which at most one in a hundred rehearsed images changes its
-    class and none would be refused, and up to :data:`FREE_GUARD_BITS` where the modulus has room anyway.
+    (:func:`privcirnet.nn.quantization_steps.refine`), the fewest with which at most one in a hundred rehearsed images
+    changes its class and none would be refused, and up to :data:`FREE_GUARD_BITS` where the modulus has room anyway.
 
     The network is lowered once for each number of guard bits. Where (n, q) are chosen, they are chosen under the
     profile of one set, with times scaled to the others; plans are then made under the profile of the chosen set. A

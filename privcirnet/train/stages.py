@@ -158,9 +158,9 @@ def start_circulant_(  # noqa: PLR0913
     Args:
         block_sizes: block sizes by module name; 1 leaves a layer dense.
         start: initial circulant weights. "least_squares": those with the nearest outputs on training images
-            (:mod:`privcirnet.passes.least_squares_start`). "fisher": the nearest to the trained ones with each entry weighted by its
-            Fisher information (PrivCirNet, Section 3.3). "frobenius": the nearest with equal weights. "random": new
-            ones.
+            (:mod:`privcirnet.passes.least_squares_start`). "fisher": the nearest to the trained ones with each entry
+            weighted by its Fisher information (PrivCirNet, Section 3.3). "frobenius": the nearest with equal weights.
+            "random": new ones.
 
     Raises:
         RuleError: the block sizes do not fit the network, see :func:`privcirnet.passes.convert.circulant_`.

@@ -110,7 +110,8 @@ class PublicPlan:
             found: integers, (K,); of a batch those of each image in turn.
 
         Raises:
-            ImpossibleResultError: one has more bits than the network's results: keys, parameters or the answer are foreign.
+            ImpossibleResultError: one has more bits than the network's results: keys, parameters or the answer are
+            foreign.
         """
         if found.size and 2 * int(np.abs(found).max()) >= 1 << self.bits:
             rule = f"a result must have at most {self.bits} bits, or it is wrong"

@@ -17,9 +17,9 @@ before the division, as P (c0, 0) + a.
 Rows: a row is one prime's. Data primes come first and special primes last, so that a ciphertext that has lost data
 primes has the first rows. An *extended* polynomial has a row for each of its data primes and for every special prime.
 
-Two ways: :mod:`rlwe.key_switching` works row by row, on all threads. :func:`hoist`, :func:`rotate` and :func:`add_rotated`
-are whole steps in a call, for many rotations side by side, with what SEAL has: digits of one prime, one special prime.
-A call lets go of Python's lock for as long as it works: taking it back costs more than a transform.
+Two ways: :mod:`rlwe.key_switching` works row by row, on all threads. :func:`hoist`, :func:`rotate` and
+:func:`add_rotated` are whole steps in a call, for many rotations side by side, with what SEAL has: digits of one prime,
+one special prime. A call lets go of Python's lock for as long as it works: taking it back costs more than a transform.
 
 Cost of one switch with l data and k special primes: l + 2 k inverse transforms, D (l + k) - l + 2 l forward ones,
 2 D (l + k) rows of products.
