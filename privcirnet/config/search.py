@@ -159,7 +159,8 @@ class SearchRunConfig(SearchConfig, TrainedConfig):
         super().__post_init__()
         check_powers_of_two("block_sizes", self.block_sizes)
         fits = self.limit.uniform in (0, *self.block_sizes) or self.budget == _BUDGET
-        check(fits, "budget must be one of block_sizes", self.budget, "use another of them")
+        remedy = f"use {', '.join(f'b{size}' for size in self.block_sizes if size > 1)}"
+        check(fits, "budget must be one of block_sizes", self.budget, remedy)
         instead = f"use budget=b{self.recipe.uniform}"
         check(not self.recipe.uniform, "search.py chooses block sizes", f"uniform={self.recipe.uniform}", instead)
         direct = self.mode == "interactive" or (self.limited == "seconds" and not self.online_s + self.prepared_s)
