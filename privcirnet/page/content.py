@@ -50,16 +50,13 @@ class Subject(ImageInterface):
         """Return the rounds with an image, as plain data."""
         if self.program is None:
             return [{"name": "image", "what": "all layers, by the server alone"}]
-        names, exchanges = (
-            {node.name: name_of(node) for node in self.program.nodes},
-            schedule_of(self.program).exchanges,
-        )
+        names, schedule = {node.name: name_of(node) for node in self.program.nodes}, schedule_of(self.program)
         asking = [
             {
                 "name": ", ".join(names[node.name] for node in stage.nodes),
-                "what": ", ".join(dict.fromkeys(in_words(exchanges[node.name].plan) for node in stage.nodes)),
+                "what": ", ".join(dict.fromkeys(in_words(schedule.exchanges[node.name].plan) for node in stage.nodes)),
             }
-            for stage in schedule_of(self.program).online
+            for stage in schedule.online
             for _ in stage.trips
         ]
         return [{"name": "image", "what": "less the client’s random share"}, *asking]

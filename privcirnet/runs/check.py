@@ -92,12 +92,9 @@ def forecast(
     program, of = with_transfers(fitted.program, he.ot), fitted.program.parameters
     there = replace(scaled(profile, fitted.choice.set), plain_bits=of.plain_bits)
     seconds, local, link = (predicted_seconds(program.nodes, there, to) for to in (LINKS[he.link], *_LINKS))
-    costs = seconds, link - local, schedule_of(program).rounds, weight_bytes(program), needed_bytes(program)
-    online = (
-        predicted_online(program.nodes, there, LINKS[he.link]),
-        schedule_of(program).bytes_online,
-        schedule_of(program).rounds_online,
-    )
+    schedule = schedule_of(program)
+    costs = seconds, link - local, schedule.rounds, weight_bytes(program), needed_bytes(program)
+    online = predicted_online(program.nodes, there, LINKS[he.link]), schedule.bytes_online, schedule.rounds_online
     return Forecast(block_size, *costs, of.ring_degree, of.log_q, *online)
 
 

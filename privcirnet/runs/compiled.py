@@ -5,7 +5,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +22,7 @@ from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.ring.modular import Residues
 from privcirnet.runs.answers import Ahead, StepProgress, no_progress
 from privcirnet.runs.evaluation import Evaluation, Mode, run
-from privcirnet.runs.interactive import Interactive, Sent, SharedParties
+from privcirnet.runs.interactive import Interactive, SharedParties
 from privcirnet.runs.memory import WEIGHTS_GB, check_memory, weight_bytes
 from privcirnet.runs.parties import Parties, RunOptions, parties
 from privcirnet.runs.progress import Bar, silent
@@ -335,20 +335,11 @@ class InferenceSession:
         """The number of prepared inferences that are left."""
         return self._parties.prepared if self._parties else 0
 
-    @property
-    def sent(self) -> Sent:
-        """The images, bytes and rounds so far, with keys and preparation.
-
-        Raises:
-            RuleError: the session is closed.
-        """
-        return replace(self._open.sent)
-
     def __str__(self) -> str:
         """Return its engine, prepared inferences and traffic so far, in one line."""
         if self._parties is None:
             return f"session of engine {self.engine}, closed"
-        sent = self.sent
+        sent = self._parties.sent
         about = f"{sent.bytes / 1e6:.2f} MB and {sent.rounds} rounds, with keys and preparation"
         return f"session of engine {self.engine}: {self.prepared} inferences prepared; {sent.images} images, {about}"
 

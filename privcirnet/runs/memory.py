@@ -32,9 +32,9 @@ def needed_bytes(program: Program, weights_gb: float | None = None) -> int:
     Args:
         weights_gb: size of encoded weights that are kept, in 10^9 bytes; None: all.
     """
-    weights = weight_bytes(program)
+    weights, schedule = weight_bytes(program), schedule_of(program)
     cached = weights if weights_gb is None else min(weights, int(1e9 * weights_gb))
-    return round(cached + schedule_of(program).server_bytes + schedule_of(program).client_bytes + _PROCESS_BYTES)
+    return round(cached + schedule.server_bytes + schedule.client_bytes + _PROCESS_BYTES)
 
 
 def check_memory(program: Program, weights_gb: float | None, engine: str = "kernel") -> None:

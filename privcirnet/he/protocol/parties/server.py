@@ -18,7 +18,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.engines import engine_of
-from privcirnet.he.bfv.interface import EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.interface import EvaluationKeys
 from privcirnet.he.bfv.noise import check_noise
 from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.mpc.local import shares
@@ -46,7 +46,7 @@ from privcirnet.he.protocol.rounds.message_specs import (
     run_responder,
 )
 from privcirnet.he.protocol.rounds.transfers import answer_beginning, answer_more
-from privcirnet.he.protocol.schedule import schedule_of
+from privcirnet.he.protocol.schedule import Schedule, schedule_of
 from privcirnet.he.protocol.wire import MessageSizes
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.sampling import wipe
@@ -75,8 +75,8 @@ class PreparedServer:
     server: "Server"
     store: PreparedStore
     form: CorrelationFormat
-    meter: Meter = field(default_factory=Meter)
-    preparation: Meter = field(default_factory=Meter)
+    meter: Meter
+    preparation: Meter
     dropped: list[str] = field(default_factory=list[str])
     _transfers: "OtSession | None" = None
 
@@ -88,6 +88,10 @@ class PreparedServer:
     @property
     def _t(self) -> int:
         return self.program.parameters.plain_modulus
+
+    @property
+    def _schedule(self) -> Schedule:
+        return schedule_of(self.program)
 
     def agree(self, message: bytes) -> bytes:
         """Drop prepared work of which the client has no half, and return the reply.
@@ -106,7 +110,7 @@ class PreparedServer:
                 self.dropped.append(f"the client has no prepared work of number {serial.hex()}")
         return wire.frame(wire.AGREE, [correlated.join([serial for serial in mine if serial in theirs])])
 
-    def offline(self, message: bytes, engine: ServerEngine, keys: EvaluationKeys) -> Phase:
+    def offline(self, message: bytes, keys: EvaluationKeys) -> Phase:
         """Prepare some images, all of them at once.
 
         Yields:
@@ -115,7 +119,7 @@ class PreparedServer:
         Returns:
             the last reply.
         """
-        count = correlated.read_count(message, schedule_of(self.program).max_batch)
+        count = correlated.read_count(message, self._schedule.max_batch)
         _ = self.server.layers  # made now: nobody waits
         if count > 1:
             _ = self.server.stacks
@@ -126,20 +130,19 @@ class PreparedServer:
         done = list[list[list[Kept]]]()
         try:
             message = yield wire.frame(wire.PREPARE, [correlated.join(serials)])
-            schedule = schedule_of(self.program)
             transfers, self._transfers = self._transfers, None
             if wire.begins(message) == wire.TRANSFERS:
                 transfers, message = yield from answer_beginning(self.program, message)
-            for bundle in schedule.offline(count):
+            for bundle in self._schedule.offline(count):
                 names, done = [node.name for node in bundle.nodes], []
                 for piece in bundle.pieces:
                     message = yield from answer_more(transfers, piece, message)
-                    side = self._side(names, piece, engine, keys, transfers)
+                    side = self._side(names, piece, keys, transfers)
                     result, message = yield from run_responder(
                         side, message, wire.OFFLINE + bundle.position, piece.trips
                     )
                     done.append(result)
-                keep(correlations, {name: schedule.exchanges[name] for name in names}, done)
+                keep(correlations, {name: self._schedule.exchanges[name] for name in names}, done)
             if wire.unframe(message, wire.PREPARED, 1) != [correlated.join(serials)]:
                 raise RuleError("prepared work must keep its number", got="another", remedy="prepare again")
             halves = zip(serials, correlations, strict=True)
@@ -177,7 +180,7 @@ class PreparedServer:
         try:
             source = self.program.nodes[0]
             node_shares[source.name] = unpack(packed, source.shape, self._t)
-            for stage in schedule_of(self.program).online:
+            for stage in self._schedule.online:
                 for node in stage.before:
                     if node.name in self.server.prepared:
                         with self.meter.time(node.name):
@@ -196,11 +199,11 @@ class PreparedServer:
         self,
         names: Sequence[str],
         batch: BatchedExchange,
-        engine: ServerEngine,
         keys: EvaluationKeys,
         transfers: "OtSession | None",
     ) -> PartyCoroutine[list[list[Kept]]]:
         """Run the exchanges of some nodes, and return each node's correlations by image."""
+        engine = self.server.engine
 
         @contextmanager
         def measured(part: Part) -> Generator[None]:
@@ -250,10 +253,8 @@ class PreparedServer:
         self, node: Node, correlated: CorrelatedRandomness, node_shares: Mapping[str, Residues | None]
     ) -> PartyCoroutine[Residues]:
         """Take the server's turns of a node with an image, if it has any, and return its share of the result."""
-        arguments, online = (
-            [shares.present(node_shares[name]) for name in node.inputs],
-            schedule_of(self.program).exchanges[node.name].online,
-        )
+        arguments = [shares.present(node_shares[name]) for name in node.inputs]
+        online = self._schedule.exchanges[node.name].online
         return online.server(self.server.layers.get(node.name), correlated.kept[node.name], arguments, self._t)
 
     def _taken(self, serial: bytes) -> CorrelatedRandomness | None:
@@ -506,7 +507,7 @@ class Session:
         while True:
             message = yield reply
             self._check_keys()
-            reply = yield from self._prepared.offline(message, self._server.engine, self._keys)
+            reply = yield from self._prepared.offline(message, self._keys)
 
     def _images(self) -> Generator[bytes, bytes, None]:
         """Receive requests of images and yield the reply to each; the first value yielded is no reply."""
