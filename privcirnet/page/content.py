@@ -50,14 +50,14 @@ class Subject(ImageInterface):
         """Return the rounds with an image, as plain data."""
         if self.program is None:
             return [{"name": "image", "what": "all layers, by the server alone"}]
-        names, schedule = {node.name: name_of(node) for node in self.program.nodes}, schedule_of(self.program)
+        schedule = schedule_of(self.program)
+        sharing = ([self.program.nodes[number] for number in trip.shared] for trip in schedule.online if trip.shared)
         asking = [
             {
-                "name": ", ".join(names[node.name] for node in stage.nodes),
-                "what": ", ".join(dict.fromkeys(in_words(schedule.exchanges[node.name].plan) for node in stage.nodes)),
+                "name": ", ".join(map(name_of, nodes)),
+                "what": ", ".join(dict.fromkeys(in_words(schedule.exchanges[node.name].plan) for node in nodes)),
             }
-            for stage in schedule.online
-            for _ in stage.trips
+            for nodes in sharing
         ]
         return [{"name": "image", "what": "less the client’s random share"}, *asking]
 

@@ -193,11 +193,11 @@ def _rounds(of: Evaluation, program: Program, position: int) -> tuple[list[Traff
                 both = (up + down) / 2
                 traffic = [t for t in done.traffic if t.position == bundle.position]
                 before += [Traffic(position, int(t.up * up), int(t.down * down), t.seconds * both) for t in traffic]
-    for stage in schedule_of(program).online:
-        if position in stage.positions:
-            part, first = stage.part(position), stage.positions[0]
-            traffic = [t for t in online if t.position == first]
-            return [Traffic(position, int(t.up * part), int(t.down * part), t.seconds * part) for t in traffic], before
+    trips = [trip for trip in schedule_of(program).online if trip.shared]
+    asking = zip(online[len(online) - len(trips) :], trips, strict=True)
+    shared = [(t, trip.part(position)) for t, trip in asking if position in trip.shared]
+    if shared:
+        return [Traffic(position, int(t.up * part), int(t.down * part), t.seconds * part) for t, part in shared], before
     return [t for t in online if t.position == position], before
 
 

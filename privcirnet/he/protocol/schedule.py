@@ -6,7 +6,7 @@ parsed.
 
 A party has in memory what it keeps of the images that it prepares; what it works on at a time
 (:meth:`protocol.rounds.exchange.Exchange.working_bytes`), with the pieces of one node, or later one image's as bytes;
-and meanwhile an image, with what was kept of it and the messages of a stage. What a server computes one reply with is
+and meanwhile an image, with what was kept of it and the messages of a trip. What a server computes one reply with is
 the process's, and not a session's.
 """
 
@@ -27,7 +27,7 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.offline.store_files import MAX_HELD, SERIAL_BYTES
 from privcirnet.he.protocol.rounds import answer
-from privcirnet.he.protocol.rounds.batches import OfflineBatch, OnlineBatch, offline_batches, online_batches
+from privcirnet.he.protocol.rounds.batches import OfflineBatch, OnlineTrip, offline_batches, online_trips
 from privcirnet.he.protocol.rounds.exchange import Exchange
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.message_specs import Trip
@@ -116,9 +116,9 @@ class Schedule:
         return self._offline[count]
 
     @cached_property
-    def online(self) -> list[OnlineBatch]:
-        """All nodes in the order of an image with prepared work."""
-        return online_batches(self.program, self.exchanges)
+    def online(self) -> list[OnlineTrip]:
+        """All trips of an image with prepared work, and all nodes in their order."""
+        return online_trips(self.program, self.exchanges)
 
     @property
     def rounds(self) -> int:
@@ -217,7 +217,7 @@ class Schedule:
     @cached_property
     def _asking(self) -> list[Trip]:
         """The server's questions about a prepared image and the client's answers."""
-        return [trip for stage in self.online for trip in stage.trips]
+        return [trip.whole for trip in self.online if trip.shared]
 
     @cached_property
     def _setup(self) -> list[Trip]:
@@ -248,8 +248,13 @@ class Schedule:
         working = _most(batch.working_bytes(self.program.parameters) for batch in self.offline(count))
         written, in_pieces = image, _WORD * _most(value_counts.values())
         preparing = count * (image + shares) + max(written, in_pieces + working)
-        answering = _most(map(_answering, (stage for stage in self.online if stage.nodes)))
+        answering = _most(self._answering(trip) for trip in self.online)
         return self.transfers_bytes(count) + preparing + image + shares + answering
+
+    def _answering(self, trip: OnlineTrip) -> int:
+        """Return the bytes that a party works on in a trip with an image, its messages included."""
+        values = sum(prod(self.program.nodes[number].shape) for number in trip.shared)
+        return _ONLINE_BYTES * values + 2 * sum(sum(turn.octets) for pair in trip.shared.values() for turn in pair)
 
 
 _schedules = dict[int, Schedule]()
@@ -284,9 +289,3 @@ def check_description(program: Program) -> None:
 
 def _most(sizes: Iterable[int]) -> int:
     return max(sizes, default=0)
-
-
-def _answering(stage: OnlineBatch) -> int:
-    """Return the bytes that a party works on in the turns of a stage with an image, its messages included."""
-    sizes = [sum(turn.octets) for trip in stage.trips for turn in trip]
-    return _ONLINE_BYTES * sum(prod(node.shape) for node in stage.nodes) + 2 * sum(sizes)

@@ -32,13 +32,9 @@ from privcirnet.he.protocol.offline.correlated import CorrelatedRandomness, Corr
 from privcirnet.he.protocol.offline.store import MemoryStore, PreparedStore
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, UnusablePreparationError
 from privcirnet.he.protocol.rounds import answer
-from privcirnet.he.protocol.rounds.batches import (
-    BatchedExchange,
-    arrays_of,
-    keep,
-)
+from privcirnet.he.protocol.rounds.batches import BatchedExchange, OnlineTrip, arrays_of, keep
 from privcirnet.he.protocol.rounds.exchange import SHARE, Kept, OnlinePhase
-from privcirnet.he.protocol.rounds.message_specs import PartyCoroutine, answering_together, run_initiator, run_responder
+from privcirnet.he.protocol.rounds.message_specs import PartyCoroutine, end, parted, run_initiator, run_responder
 from privcirnet.he.protocol.rounds.transfers import begin, more
 from privcirnet.he.protocol.schedule import Schedule, check_description, schedule_of
 from privcirnet.he.protocol.wire import MessageSizes
@@ -222,14 +218,12 @@ class PreparedClient:
                 wire.unframe(reply, wire.ONLINE, 0)
                 self._drop(correlated.serial)
                 return None
-            for stage in self._schedule.online:
-                names = [node.name for node in stage.nodes]
-                if names:
-                    sides = [self._answers(node, correlated, walk) for node in stage.nodes]
-                    side, measured = answering_together(sides, stage.each), partial(self.meter.time, *names)
-                    _, reply = yield from run_responder(
-                        side, reply, stage.positions[0], stage.trips, measured, memoryview
-                    )
+            sides = dict[int, PartyCoroutine[None]]()
+            for trip in self._schedule.online:
+                if trip.shared:
+                    side, pairs = self._answers(trip, sides, correlated, walk), [trip.whole]
+                    measured = partial(self.meter.time, *(self.program.nodes[number].name for number in trip.shared))
+                    _, reply = yield from run_responder(side, reply, trip.position, pairs, measured, memoryview)
             return wire.unframe(reply, wire.OUTPUT, 1)[0]
         except BaseException:
             wipe(walk.values())
@@ -271,7 +265,23 @@ class PreparedClient:
         finally:
             wipe(share for inputs in [*arguments, *part_shares] for share in inputs)
 
-    def _answers(self, node: Node, correlated: CorrelatedRandomness, walk: Walk) -> PartyCoroutine[None]:
+    def _answers(
+        self,
+        trip: OnlineTrip,
+        sides: dict[int, PartyCoroutine[None]],
+        correlated: CorrelatedRandomness,
+        walk: Walk,
+    ) -> PartyCoroutine[None]:
+        """Take the client's turns of a trip; ``sides``: those of nodes whose turns go on, by position. Changed here."""
+        for number in trip.begins:
+            sides[number] = self._side_of(self.program.nodes[number], correlated, walk)
+            next(sides[number])
+        received = parted((yield []), trip.shared, False)
+        yield [part for number, parts in received.items() for part in sides[number].send(parts)]
+        for number in trip.ends:
+            end(sides.pop(number))
+
+    def _side_of(self, node: Node, correlated: CorrelatedRandomness, walk: Walk) -> PartyCoroutine[None]:
         """Take the client's turns of a node with its correlation, which they use up."""
         arguments, correlation = walk.of(node), correlated.kept[node.name]
         yield from self._schedule.exchanges[node.name].online.client(correlation, arguments, self._t)

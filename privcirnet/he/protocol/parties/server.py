@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,12 +35,12 @@ from privcirnet.he.protocol.offline.store import MemoryStore, PreparedStore, put
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, UnusablePreparationError
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.rounds import answer
-from privcirnet.he.protocol.rounds.batches import BatchedExchange, OnlineBatch, Part, arrays_of, keep
+from privcirnet.he.protocol.rounds.batches import BatchedExchange, OnlineTrip, Part, arrays_of, keep
 from privcirnet.he.protocol.rounds.exchange import Kept, PreparedNode
 from privcirnet.he.protocol.rounds.linear import StackedExchange
 from privcirnet.he.protocol.rounds.message_specs import (
     PartyCoroutine,
-    asking_together,
+    ask,
     end,
     run_initiator,
     run_responder,
@@ -180,8 +180,9 @@ class PreparedServer:
         try:
             source = self.program.nodes[0]
             node_shares[source.name] = unpack(packed, source.shape, self._t)
-            for stage in self._schedule.online:
-                for node in stage.before:
+            sides, received = dict[int, PartyCoroutine[Residues]](), dict[int, list[Any]]()
+            for trip in self._schedule.online:
+                for node in trip.before:
                     if node.name in self.server.prepared:
                         with self.meter.time(node.name):
                             node_shares[node.name] = end(self._side_of(node, correlated, node_shares))
@@ -189,7 +190,13 @@ class PreparedServer:
                     elif node is not source:
                         node_shares[node.name] = shares.local_server(self.program, node, node_shares)
                     zero(node_shares, last_uses.get(node.name, ()))
-                yield from self._together(stage, correlated, node_shares, last_uses)
+                if trip.shared:
+                    side = self._asks(trip, sides, received, correlated, node_shares)
+                    measured = partial(self.meter.time, *(self.program.nodes[number].name for number in trip.shared))
+                    yield from run_initiator(side, trip.position, [trip.whole], measured, memoryview)
+                for name in (self.program.nodes[number].name for number in trip.ends):
+                    correlated.spend(name)
+                    zero(node_shares, last_uses.get(name, ()))
             share = shares.present(node_shares[self.program.output.name])
         finally:
             correlated.wipe()
@@ -231,23 +238,25 @@ class PreparedServer:
             wipe(share for images in drawn for image in images for share in image)
             wipe(share for inputs in offline_shares for share in inputs)
 
-    def _together(
+    def _asks(
         self,
-        stage: OnlineBatch,
+        trip: OnlineTrip,
+        sides: dict[int, PartyCoroutine[Residues]],
+        received: dict[int, list[Any]],
         correlated: CorrelatedRandomness,
         node_shares: dict[str, Residues | None],
-        last_uses: Mapping[str, Sequence[str]],
-    ) -> Generator[bytes, bytes, None]:
-        """Take the turns of a stage, and add the server's shares of its results to ``node_shares``."""
-        names = [node.name for node in stage.nodes]
-        if names:
-            side = asking_together([self._side_of(node, correlated, node_shares) for node in stage.nodes], stage.each)
-            measured = partial(self.meter.time, *names)
-            results = yield from run_initiator(side, stage.positions[0], stage.trips, measured, memoryview)
-            node_shares |= zip(names, results, strict=True)
-        for name in names:
-            correlated.spend(name)
-            zero(node_shares, last_uses.get(name, ()))
+    ) -> PartyCoroutine[None]:
+        """Take the server's turns of a trip, and add its shares of the results to ``node_shares``.
+
+        Args:
+            sides: sides of nodes whose turns go on, by position. Changed here.
+            received: parts of the last answer to each. Changed here.
+        """
+        nodes = self.program.nodes
+        sides |= {number: self._side_of(nodes[number], correlated, node_shares) for number in trip.begins}
+        yield from ask(sides, trip.shared, received)
+        for number in trip.ends:
+            node_shares[nodes[number].name] = end(sides.pop(number), received.pop(number))
 
     def _side_of(
         self, node: Node, correlated: CorrelatedRandomness, node_shares: Mapping[str, Residues | None]
@@ -404,7 +413,8 @@ class Server:
     @cached_property
     def last_uses(self) -> Mapping[str, Sequence[str]]:
         """The shares to zero after each node, where nobody watches."""
-        return last_uses(node for stage in schedule_of(self.program).online for node in (*stage.before, *stage.nodes))
+        nodes, order = self.program.nodes, schedule_of(self.program).online
+        return last_uses(node for trip in order for node in (*trip.before, *(nodes[number] for number in trip.ends)))
 
     @cached_property
     def layers(self) -> dict[str, ClearLinear]:

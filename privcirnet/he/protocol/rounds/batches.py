@@ -10,9 +10,10 @@ that is prepared in pieces, one after the other: a few of its values each. Value
 axis. The values of all squares fill ciphertexts one after the other, whichever node and image they belong to. Linear
 layers take images together where their stack says so. All other exchanges stand side by side.
 
-With an image nodes come in *stages*: a node's turns begin with those of all others that wait for no more results. So a
-truncation on a shortcut shares the messages of the ReLU on the main branch, and queries, keys and values are truncated
-together. Both parties know all of this from the public description.
+With an image a node's turns begin as soon as its inputs are there, and all turns that are due share a message. So a
+truncation on a shortcut shares the messages of the ReLU on the main branch, queries, keys and values are truncated
+together, and what softmax gathers is truncated while its divisor is looked up: there are as many trips as on the
+longest way through the program. Both parties know all of this from the public description.
 """
 
 from collections import defaultdict
@@ -40,10 +41,12 @@ from privcirnet.he.protocol.rounds.exchange import (
 from privcirnet.he.protocol.rounds.linear import LinearExchange, StackedExchange
 from privcirnet.he.protocol.rounds.message_specs import (
     PartyCoroutine,
+    SharedTrip,
     Trip,
     answering_together,
     asking_together,
-    joined_trips,
+    in_step,
+    joined_trip,
     trips,
 )
 from privcirnet.he.protocol.rounds.product import SquareExchange
@@ -111,7 +114,7 @@ class BatchedExchange:
     @cached_property
     def trips(self) -> list[Trip]:
         """The messages and their answers."""
-        return joined_trips(self._trips)
+        return [*map(joined_trip, in_step(self._trips))]
 
     @cached_property
     def _trips(self) -> list[list[Trip]]:
@@ -354,45 +357,55 @@ def offline_batches(program: Program, exchanges: Mapping[str, Exchange], count: 
 
 
 @dataclass(frozen=True)
-class OnlineBatch:
-    """The nodes whose turns with an image are taken together.
+class OnlineTrip:
+    """A question of the server's about an image and the client's answer, which nodes share.
 
     Attributes:
         before: nodes without turns that come first, in the program's order.
-        nodes: nodes with turns, in the program's order; in the last stage there may be none.
-        positions: their positions in the program; the messages are about the first one.
-        each: their turns, see :func:`protocol.rounds.message_specs.trips`.
+        shared: turns of nodes by their positions, in the program's order; behind the last answer there are none.
+        begins: positions of those whose first turns these are.
+        ends: positions of those whose last turns these are.
     """
 
     before: tuple[Node, ...]
-    nodes: tuple[Node, ...]
-    positions: tuple[int, ...]
-    each: tuple[list[Trip], ...]
+    shared: SharedTrip
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    @property
+    def position(self) -> int:
+        """The position of the first node, which the messages are about."""
+        return next(iter(self.shared))
 
     @cached_property
-    def trips(self) -> list[Trip]:
-        """The messages and their answers."""
-        return joined_trips(self.each)
+    def whole(self) -> Trip:
+        """The message and its answer."""
+        return joined_trip(self.shared)
 
     def part(self, position: int) -> float:
         """Return a node's fraction of the bytes."""
-        sizes = [sum(sum(turn.octets) for pair in pairs for turn in pair) for pairs in self.each]
-        return sizes[self.positions.index(position)] / sum(sizes)
+        sizes = {number: sum(sum(turn.octets) for turn in pair) for number, pair in self.shared.items()}
+        return sizes[position] / sum(sizes.values())
 
 
-def online_batches(program: Program, exchanges: Mapping[str, Exchange]) -> list[OnlineBatch]:
-    """Return all nodes of a program in the order of an image with prepared work."""
-    t, of = program.parameters.plain_modulus, dict[str, int]()
-    silent, asking = defaultdict[int, list[Node]](list), defaultdict[int, list[tuple[Node, int, Any]]](list)
+def online_trips(program: Program, exchanges: Mapping[str, Exchange]) -> list[OnlineTrip]:
+    """Return all trips with prepared work, and all nodes of a program in their order.
+
+    A node's turns begin when the last turns of its inputs have ended, whatever the turns of other nodes.
+    """
+    t, after = program.parameters.plain_modulus, dict[str, int]()
+    before, shared = defaultdict[int, list[Node]](list), defaultdict[int, dict[int, Trip]](dict)
+    begins, ends = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
     for position, node in enumerate(program.nodes):
-        stage = max((of[name] for name in node.inputs), default=0)
-        turns = exchanges[node.name].online.turns(t) if node.name in exchanges else ()
-        if turns:
-            asking[stage].append((node, position, trips(turns, "server")))
+        first = max((after[name] for name in node.inputs), default=0)
+        pairs = trips(exchanges[node.name].online.turns(t), "server") if node.name in exchanges else []
+        after[node.name] = first + len(pairs)
+        for trip, pair in enumerate(pairs, first):
+            shared[trip][position] = pair
+        if pairs:
+            begins[first].append(position)
+            ends[after[node.name] - 1].append(position)
         else:
-            silent[stage].append(node)
-        of[node.name] = stage + bool(turns)
-    stages = [(tuple(silent[stage]), asking[stage]) for stage in range(max(of.values()) + 1)]
-    return [
-        OnlineBatch(before, *(zip(*members, strict=True) if members else ((), (), ()))) for before, members in stages
-    ]
+            before[first].append(node)
+    numbers = range(max(after.values()) + 1)
+    return [OnlineTrip(tuple(before[i]), shared[i], tuple(begins[i]), tuple(ends[i])) for i in numbers]

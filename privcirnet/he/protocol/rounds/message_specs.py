@@ -10,7 +10,7 @@ the answer. The responder yields an empty list first, is sent the parts of a mes
 code after its last answer runs before that is sent. A side returns its result.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -82,16 +82,28 @@ def joined(turns: Iterable[MessageSpec], sender: Sender) -> MessageSpec:
     )
 
 
-def joined_trips(
-    node_trips: Sequence[Sequence[Trip]],
-) -> list[Trip]:
-    """Return the messages and answers of several nodes together: those of fewer trips have no part in the last."""
-    merged = list[Trip]()
-    for trip in range(max(map(len, node_trips), default=0)):
-        now = [pairs[trip] for pairs in node_trips if trip < len(pairs)]
-        asking, answering = ([pair[which] for pair in now] for which in (0, 1))
-        merged.append((joined(asking, asking[0].sender), joined(answering, answering[0].sender)))
-    return merged
+SharedTrip = Mapping[int, Trip]
+"""A message and its answer that several nodes share: their own parts of both, by the nodes' numbers."""
+
+
+def in_step(node_trips: Sequence[Sequence[Trip]]) -> list[SharedTrip]:
+    """Return the messages of nodes that begin together: those of fewer trips have no part in the last."""
+    longest = max(map(len, node_trips), default=0)
+    return [
+        {number: pairs[trip] for number, pairs in enumerate(node_trips) if trip < len(pairs)} for trip in range(longest)
+    ]
+
+
+def joined_trip(shared: SharedTrip) -> Trip:
+    """Return the whole message and answer of some nodes, one or more."""
+    asking, answering = zip(*shared.values(), strict=True)
+    return joined(asking, asking[0].sender), joined(answering, answering[0].sender)
+
+
+def parted(parts: Iterable[Any], shared: SharedTrip, answers: bool) -> dict[int, list[Any]]:
+    """Return the parts of a message by the numbers of their nodes; ``answers``: whether it is the answer."""
+    following = iter(parts)
+    return {number: [next(following) for _ in range(pair[answers].parts)] for number, pair in shared.items()}
 
 
 def say(side: PartyCoroutine[T], received: list[Any] | None) -> list[Any]:
@@ -108,12 +120,33 @@ def end(side: PartyCoroutine[T], received: list[Any] | None = None) -> T:
     raise ValueError("a side takes more turns than there are")
 
 
+def _in_order(function: Callable[[int], Any], numbers: Sequence[int]) -> list[Any]:
+    return [function(number) for number in numbers]
+
+
+def ask(
+    sides: Mapping[int, PartyCoroutine[Any]],
+    shared: SharedTrip,
+    received: dict[int, list[Any]],
+    apply: Callable[[Callable[[int], Any], Sequence[int]], list[Any]] = _in_order,
+) -> PartyCoroutine[None]:
+    """Take a turn of some initiators, in the same message.
+
+    Args:
+        sides: sides by number.
+        received: parts of the last answer to each side; none before its first turn. Changed here.
+        apply: function that calls another with the numbers of some sides.
+    """
+    sent = apply(lambda number: say(sides[number], received.get(number)), [*shared])
+    received |= parted((yield [part for parts in sent for part in parts]), shared, True)
+
+
 def asking_together(
     sides: Sequence[PartyCoroutine[T]],
     node_trips: Sequence[Sequence[Trip]],
-    apply: Callable[[Callable[[int], Any], Sequence[int]], list[Any]] = lambda function, which: [*map(function, which)],
+    apply: Callable[[Callable[[int], Any], Sequence[int]], list[Any]] = _in_order,
 ) -> PartyCoroutine[list[T]]:
-    """Take the initiators' turns, in the same messages.
+    """Take the turns of initiators that begin together, in the same messages.
 
     Args:
         node_trips: messages and answers of each side.
@@ -122,20 +155,16 @@ def asking_together(
     Returns:
         the result of each side.
     """
-    received: list[list[Any] | None] = [None] * len(sides)
-    for trip in range(max(map(len, node_trips), default=0)):
-        now = [index for index, pairs in enumerate(node_trips) if trip < len(pairs)]
-        sent = apply(lambda index: say(sides[index], received[index]), now)
-        answers = iter((yield [part for parts in sent for part in parts]))
-        for index in now:
-            received[index] = [next(answers) for _ in range(node_trips[index][trip][1].parts)]
-    return apply(lambda index: end(sides[index], received[index]), range(len(sides)))
+    by_number, received = dict(enumerate(sides)), dict[int, list[Any]]()
+    for shared in in_step(node_trips):
+        yield from ask(by_number, shared, received, apply)
+    return apply(lambda number: end(sides[number], received.get(number)), range(len(sides)))
 
 
 def answering_together(
     sides: Sequence[PartyCoroutine[T]],
     node_trips: Sequence[Sequence[Trip]],
-    measured: Callable[[int], AbstractContextManager[None]] = lambda index: nullcontext(),
+    measured: Callable[[int], AbstractContextManager[None]] = lambda number: nullcontext(),
 ) -> PartyCoroutine[list[T]]:
     """Take the responders' turns, in the same messages; see :func:`asking_together`.
 
@@ -147,17 +176,16 @@ def answering_together(
     """
     for side in sides:
         next(side)
-    results, received = dict[int, T](), iter((yield []))
-    for trip in range(max(map(len, node_trips), default=0)):
+    results, received = dict[int, T](), (yield [])
+    for trip, shared in enumerate(in_step(node_trips), 1):
         sent = list[Any]()
-        for index, pairs in enumerate(node_trips):
-            if trip < len(pairs):
-                with measured(index):
-                    sent += sides[index].send([next(received) for _ in range(pairs[trip][0].parts)])
-                    if trip == len(pairs) - 1:
-                        results[index] = end(sides[index])
-        received = iter((yield sent) or ())
-    return [results[index] for index in range(len(sides))]
+        for number, parts in parted(received, shared, False).items():
+            with measured(number):
+                sent += sides[number].send(parts)
+                if trip == len(node_trips[number]):
+                    results[number] = end(sides[number])
+        received = (yield sent) or []
+    return [results[number] for number in range(len(sides))]
 
 
 def run_initiator(

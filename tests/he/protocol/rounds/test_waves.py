@@ -12,6 +12,7 @@ from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.product import SquareExchange
 from privcirnet.he.protocol.schedule import schedule_of
 from tests.he.networks import attention, bottleneck, network, residual_of_the_image
+from tests.ladder.exact import MIXED, TRANSFORMER
 
 NETWORKS = [network, bottleneck, residual_of_the_image, attention]
 
@@ -37,21 +38,28 @@ def test_every_round_comes_once_and_after_the_layers_that_it_follows_from(
         assert len(found) == len(offline_generations(program, exchanges)) <= 3
 
 
-@pytest.mark.parametrize("make", NETWORKS)
-def test_nodes_come_once_with_an_image_and_those_of_a_stage_need_no_other_of_it(make: Any) -> None:
-    program = make()
-    done, rounds = set[str](), 0
-    for stage in schedule_of(program).online:
-        for node in stage.before:
+@pytest.mark.parametrize("make", [*NETWORKS, lambda: TRANSFORMER.program, lambda: MIXED.program])
+def test_with_an_image_turns_begin_as_soon_as_inputs_are_there_and_nodes_come_once(make: Any) -> None:
+    program, done, going = make(), set[str](), dict[int, int]()
+    trips = schedule_of(program).online
+    for trip in trips:
+        for node in trip.before:
             assert done.issuperset(node.inputs)
             done.add(node.name)
-        assert all(done.issuperset(node.inputs) for node in stage.nodes)
-        assert [program.nodes[position] for position in stage.positions] == [*stage.nodes]
-        assert sum(map(stage.part, stage.positions)) == pytest.approx(min(1.0, len(stage.nodes)))
-        done |= {node.name for node in stage.nodes}
-        rounds += max(map(len, stage.each), default=0)
+        waiting = [node for node in program.nodes if node.name not in done and done.issuperset(node.inputs)]
+        assert {program.nodes[number] for number in trip.shared} == set(waiting), "all that can go on goes on"
+        assert [*trip.shared] == sorted(trip.shared)
+        going |= dict.fromkeys(trip.begins, 0)
+        for number in trip.shared:
+            going[number] += 1
+        assert sum(map(trip.part, trip.shared)) == pytest.approx(min(1.0, len(trip.shared)))
+        for number in trip.ends:
+            exchange = schedule_of(program).exchanges[program.nodes[number].name]
+            assert 2 * going.pop(number) == len(exchange.online.turns(program.parameters.plain_modulus))
+        done |= {program.nodes[number].name for number in trip.ends}
     assert len(done) == len(program.nodes)
-    assert rounds == schedule_of(program).rounds_online - 1
+    assert not going
+    assert len(trips) == schedule_of(program).rounds_online
 
 
 def needed(program: Any, exchanges: Any, node: Any) -> set[str]:
