@@ -19,7 +19,7 @@ import torch
 
 import privcirnet as pc
 from benchmarks.bench.results import markdown
-from privcirnet.artifact.summaries import InferenceSummary, Training, read_record
+from privcirnet.artifact.summaries import InferenceSummary, IntegerAudit, Training, read_record
 from privcirnet.config import DataConfig
 from privcirnet.data import load_for
 
@@ -74,15 +74,16 @@ def row(name: str, root: Path, given: argparse.Namespace) -> dict[str, str]:
     with torch.no_grad():
         wanted = pc.network(root / "qat").double()(data.real(data.test_images[:1]).double())[0]
     logits = torch.tensor(infer.predictions[0].logits, dtype=torch.float64)
-    assert infer.logits_equal == infer.images, name
+    assert isinstance(infer.audit, IntegerAudit)
+    assert infer.audit.logits_equal == infer.images, name
     assert torch.equal(logits, wanted), name
     return {
         "network": name,
         "float, top-1": f"{dense.top1:.2f} %",
         "8 bits": f"{eight.top1:.2f} %",
         "logits equal": f"{len(logits)} of {len(logits)}",
-        "MB": f"{infer.bytes_per_image / 1e6:.1f}",
-        "round trips": str(infer.rounds),
+        "MB": f"{infer.cost.bytes / 1e6:.1f}",
+        "round trips": f"{infer.cost.rounds:.0f}",
         "processor s": f"{seconds:.0f}",
         "GB": f"{sum(infer.memory.values()) / 1e9:.1f}",
     }

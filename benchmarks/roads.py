@@ -155,12 +155,12 @@ def measured(network: Network, road: str, given: argparse.Namespace) -> Row:
 def row_of(found: Evaluation, block_size: int) -> Row:
     """Return the costs of an evaluation's typical image."""
     summary = found.summary(None, found.classes)
-    image, ahead = summary.online, summary.preparation
     once = {"key_bytes": summary.bytes_keys, "memory_bytes": summary.memory["server"]}
-    if image is None or ahead is None:
-        return Row(block_size, summary.seconds_per_image, summary.bytes_per_image, summary.rounds, **once)
-    before = ahead.seconds_per_image, ahead.bytes_per_image
-    return Row(block_size, image.seconds_per_image, image.bytes_per_image, image.rounds, *before, **once)
+    image, ahead = summary.cost, ()
+    if summary.phases and summary.phases.offline:
+        image, offline = summary.phases.online, summary.phases.offline
+        ahead = offline.seconds, offline.bytes
+    return Row(block_size, image.seconds, image.bytes, int(image.rounds), *ahead, **once)
 
 
 def interactive(random: RandomNetwork, profile: Profile) -> Mode:

@@ -53,7 +53,7 @@ def test_the_readmes_scripts_run_in_order(tmp_path, monkeypatch):
     outputs = Path("outputs")
     assert summary(outputs, "replace")["config"]["model"]["arguments"] == {"activation": "aespa"}
     assert summary(outputs, "qat")["config"]["recipe"]["init"] == "outputs/replace"
-    assert summary(outputs, "infer_rehearsal")["argmax_equal"] == 2
+    assert summary(outputs, "infer_rehearsal")["audit"]["argmax_equal"] == 2
     assert (outputs / "report.html").is_file()
 
 
@@ -98,4 +98,4 @@ def test_a_network_of_timm_by_defaults(road, tmp_path, monkeypatch, capsys):
     words = {"proved": "bits, proved\n", "measured": "bits, measured, as "}
     assert words[summary(tmp_path, "export")["bounds"]] in capsys.readouterr().out
     call(monkeypatch, "infer", *at, "images=1", "engine=cleartext")
-    assert summary(tmp_path, "infer_rehearsal")["argmax_equal"] == 1
+    assert summary(tmp_path, "infer_rehearsal")["audit"]["argmax_equal"] == 1

@@ -46,8 +46,8 @@ def test_chain_leaves_what_the_docs_promise(root):
 def test_chain_is_accurate_and_exact(root):
     assert summary(root, "train")["top1"] > 90
     infer = summary(root, "infer")
-    assert infer["images"] == infer["logits_equal"] == 3
-    assert infer["wrong_nodes"] == []
+    assert infer["images"] == infer["audit"]["logits_equal"] == 3
+    assert infer["audit"]["wrong_nodes"] == []
     assert all(
         (layer["rotations"], layer["pmults"]) == (layer["rotations_planned"], layer["pmults_planned"])
         for layer in infer["layers"]
@@ -172,6 +172,13 @@ def test_other_stages_are_replaced_only_if_asked(root, monkeypatch, capsys, scri
 @pytest.mark.parametrize("stage", STAGES)
 def test_summary_keys_are_the_documented_ones(root, stage):
     assert set(summary(root, stage)) == documented(stage)
+
+
+@pytest.mark.parametrize("part", ["cost", "phases", "audit"])
+def test_keys_of_records_are_the_documented_ones(root, part):
+    row = next(line for line in FORMATS.splitlines() if line.startswith("| `infer` |"))
+    (described,) = re.findall(rf"`{part}` \(((?:[^()]|\([^()]*\))*)\)", row)
+    assert set(summary(root, "infer")[part]) <= set(re.findall(r"`(\w+)`", described))
 
 
 def test_layer_keys_are_the_documented_ones(root):

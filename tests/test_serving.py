@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from privcirnet.artifact.summaries import InferenceSummary, read_record
 from privcirnet.cli.serve import reached
 from privcirnet.data import load
 from privcirnet.runs.compiled import infer
@@ -73,8 +74,9 @@ def audited(root, tmp_path_factory):
 
 @pytest.mark.slow
 def test_two_processes_are_exact(audited):
-    assert (audited["processes"], audited["images"], audited["logits_equal"]) == (2, IMAGES, IMAGES)
-    assert audited["wrong_nodes"] == []
+    audit = audited["audit"]
+    assert (audit["processes"], audited["images"], audit["logits_equal"]) == (2, IMAGES, IMAGES)
+    assert audit["wrong_nodes"] == []
     assert set(audited) == documented("infer")
     assert min(audited["memory"].values()) > 1e7
 
@@ -87,15 +89,18 @@ def test_a_client_alone_gets_the_same_result_without_the_program(root, server, a
     found = summary(tmp_path, "client")
     assert set(found) == documented("infer server=")
     assert set(found["layers"][0]) == documented("infer server= layers")
-    for name in ("rounds", "bytes_up", "bytes_down", "bytes_keys", "top1_float", "images"):
+    for name in ("bytes_keys", "top1_float", "images"):
         assert found[name] == audited[name], name
+    cost = found["cost"]
+    for name in ("rounds", "bytes_up", "bytes_down"):
+        assert cost[name] == audited["cost"][name], name
     for mine, other in zip(found["predictions"], audited["predictions"], strict=True):
         assert (mine["label"], mine["float"]) == (other["label"], other["float"])
-        assert np.abs(np.subtract(mine["logits"], other["logits_clear"])).max() < 0.1 * audited["logit_range"]
+        assert np.abs(np.subtract(mine["logits"], other["logits_clear"])).max() < 0.1 * audited["audit"]["logit_range"]
     shown = capsys.readouterr().out
-    assert f"image {IMAGES} of {IMAGES}, square, {found['bytes_per_image'] / 1e6:.1f} MB" in shown
+    assert f"image {IMAGES} of {IMAGES}, square, {(cost['bytes_up'] + cost['bytes_down']) / 1e6:.1f} MB" in shown
     assert "infer: the first 2 images" in shown
-    assert f"{found['rounds']} rounds an image" in shown
+    assert f"{cost['rounds']:.0f} rounds an image" in shown
 
 
 def test_a_client_without_a_reference(root, server, monkeypatch, tmp_path):
@@ -111,15 +116,14 @@ def test_a_client_finds_what_it_prepared(server, monkeypatch, capsys, tmp_path):
     for images, prepare in ((1, 3), (2, 3), (1, 0)):
         settings = f"images={images}", f"prepare={prepare}", f"prepared_folder={folder}", f"out={tmp_path / 'out'}"
         call(monkeypatch, "infer", f"server={server[1]}", "reference=", "overwrite=true", *settings)
-        found.append(summary(tmp_path, "out"))
+        found.append(read_record(InferenceSummary, tmp_path / "out" / "summary.json"))
     first, second, third = found
-    assert [run["prepared"] for run in found] == [1, 2, 0], "the last one waits"
-    assert [run["bytes_keys"] > 0 for run in found] == [True, False, True]
-    assert ["preparation" not in run for run in found] == [False, True, False]
-    assert second["online"]["bytes_per_image"] == first["online"]["bytes_per_image"] == second["bytes_per_image"]
-    assert first["preparation"]["bytes_per_image"] > 10 * second["bytes_per_image"]
-    assert third["online"]["bytes_per_image"] == first["online"]["bytes_per_image"] < third["bytes_per_image"]
-    assert set(first["online"]) == {"seconds_per_image", "bytes_per_image", "rounds", "links"}
+    assert [run.phases.prepared for run in found] == [1, 2, 0], "the last one waits"
+    assert [run.bytes_keys > 0 for run in found] == [True, False, True]
+    assert [run.phases.offline is None for run in found] == [False, True, False]
+    assert second.phases.online.bytes == first.phases.online.bytes == second.cost.bytes
+    assert first.phases.offline.bytes > 10 * second.cost.bytes
+    assert third.phases.online.bytes == first.phases.online.bytes < third.cost.bytes
     shown = capsys.readouterr().out
     assert re.search(r"prepared +1 of 1 images, before", shown)
     assert "an image, its preparation" in shown

@@ -16,18 +16,21 @@ from typing import Any
 import numpy as np
 from peer import Result, add_out, write
 
-_BEFORE = ("seconds_per_image", "bytes_per_image")
-
 
 def error(infer: dict[str, Any], network: Path | None) -> float:
     """Return the largest error of any logit, against the float network if it is known, else the integer network."""
     if network is None:
-        return infer["logit_max_difference"]
+        return infer["audit"]["logit_max_difference"]
     found = np.array([row["logits"] for row in infer["predictions"]])
     with np.load(network) as known:
         if known["labels"].tolist() != [row["label"] for row in infer["predictions"]]:
             sys.exit(f"error: both must have taken the same images: run infer.py with images={len(known['labels'])}")
         return float(np.abs(found - known["logits"]).max())
+
+
+def size(cost: dict[str, Any]) -> int:
+    """Return the bytes of an image, both ways."""
+    return cost["bytes_up"] + cost["bytes_down"]
 
 
 def main() -> None:
@@ -41,10 +44,9 @@ def main() -> None:
     add_out(parser, "privcirnet")
     given = parser.parse_args()
     infer, export = (json.loads(path.read_text()) for path in (given.infer, given.export))
-    rows, times, online = infer["predictions"], infer["seconds_images"], infer.get("online")
-    if infer["prepared"] not in {0, infer["images"]}:
-        sys.exit(f"error: all images must be prepared, or none: {infer['prepared']} of {infer['images']} were")
-    before = {name.removesuffix("_per_image"): infer["preparation"][name] for name in _BEFORE} if online else None
+    rows, times, phases, audit = infer["predictions"], infer["seconds_images"], infer["phases"], infer["audit"]
+    if phases["prepared"] not in {0, infer["images"]}:
+        sys.exit(f"error: all images must be prepared, or none: {phases['prepared']} of {infer['images']} were")
     words = f"n = {export['ring_degree']}, log q = {export['log_q']}, t of {export['plain_modulus_bits']} bits"
     write(
         given.out,
@@ -58,16 +60,16 @@ def main() -> None:
             seconds=statistics.median(times[1:] or times),
             seconds_first=times[0],
             seconds_all=times,
-            cpu_seconds=infer["seconds_client"] + infer["seconds_server"],
-            bytes_image=(online or infer)["bytes_per_image"],
+            cpu_seconds=infer["seconds_client"] + audit["seconds_server"],
+            bytes_image=size(phases["online"]),
             bytes_once=infer["bytes_keys"],
             peak_bytes=infer["memory"],
             images=infer["images"],
             same_class=sum(row["float"] == row["encrypted"] for row in rows),
             correct=sum(row["label"] == row["encrypted"] for row in rows),
             largest_error=error(infer, given.arrays),
-            notes=f"{infer['logits_equal']} of {infer['images']} images follow the integer network exactly",
-            before=before,
+            notes=f"{audit['logits_equal']} of {infer['images']} images follow the integer network exactly",
+            before={"seconds": phases["offline"]["seconds"], "bytes": size(phases["offline"])},
         ),
     )
 

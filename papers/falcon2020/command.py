@@ -14,7 +14,7 @@ from papers.falcon2020.planning.parameters import distance_bits
 from papers.falcon2020.protocol.leveled_program import LeveledProgram
 from privcirnet.artifact import write_json
 from privcirnet.artifact.run import check_replaced
-from privcirnet.artifact.summaries import InferenceSummary, plain
+from privcirnet.artifact.summaries import InferenceSummary, IntegerAudit, plain
 from privcirnet.cli.console import counting, inference_bar, progress_bar, show
 from privcirnet.cli.settings import script
 from privcirnet.data import load_for
@@ -89,12 +89,14 @@ def _of_program(facts: dict[str, Any]) -> dict[str, str]:
 
 def _of_images(run: InferenceSummary) -> dict[str, str]:
     hidden = " (rehearsed: NOTHING WAS ENCRYPTED)" if run.rehearsal else ""
-    first, *others = run.seconds_images or [0.0]
+    (first, *others), audit = run.seconds_images, run.audit
+    assert isinstance(audit, IntegerAudit)
     rest = f", {np.median(others):.3f} s the others (median)" if others else ""
     return {
-        "top-1": f"float {run.top1_float:.2f} %, integer {run.top1_clear:.2f} %, {run.done} {run.top1_encrypted:.2f} %",
-        "equal": f"{run.logits_equal} of {run.images} images follow the integer network exactly, bit for bit, every "
+        "top-1": f"float {run.top1_float:.2f} %, integer {audit.top1_clear:.2f} %, "
+        f"{run.done} {run.top1_encrypted:.2f} %",
+        "equal": f"{audit.logits_equal} of {run.images} images follow the integer network exactly, bit for bit, every "
         f"slot behind every layer{hidden}",
         "time": f"{first:.3f} s the first image{rest}; {run.seconds_setup:.1f} s to set up",
-        "cost": f"{run.bytes_per_image / 1e6:.2f} MB an image, keys {(run.bytes_keys or 0) / 1e6:.2f} MB once",
+        "cost": f"{run.cost.bytes / 1e6:.2f} MB an image, keys {run.bytes_keys / 1e6:.2f} MB once",
     }

@@ -1,6 +1,6 @@
 """Networks that take one request and one answer in leveled BFV: how they are audited, what layers take."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,10 +12,10 @@ from papers.falcon2020.planning.exact_network import check_image
 from papers.falcon2020.protocol.leveled_program import LeveledProgram
 from papers.falcon2020.protocol.rehearsal import Rehearsal
 from papers.falcon2020.protocol.session import LeveledClient, LeveledServer
-from privcirnet.artifact.summaries import LayerRow
+from privcirnet.artifact.summaries import IntegerAudit, LayerRow
 from privcirnet.he.layers.integer import Values
 from privcirnet.runs.answers import Answer
-from privcirnet.runs.evaluation import Evaluation, followed
+from privcirnet.runs.evaluation import Evaluation, integer_audit
 from privcirnet.runs.parties import Parties, RunOptions, ServerTask, open_parties
 from privcirnet.runs.progress import Bar
 
@@ -60,9 +60,8 @@ class Leveled:
         same = [list(self.clear(image)) == list(answer.logits) for image, answer in zip(images, answers, strict=True)]
         return [nodes if each else [*nodes, "results"] for each in same]
 
-    def facts(self, of: Evaluation) -> dict[str, Any]:
-        """Return how many images follow the integer network, and operations for each plain modulus."""
-        return {**followed(of), "operations": dict(self.program.plan.circuit.counts)}
+    def audit(self, of: Evaluation, compared: Mapping[str, Any]) -> IntegerAudit:
+        return integer_audit(of, compared)
 
     def layers(self, of: Evaluation) -> list[LayerRow]:
         """Return what each layer takes of one request."""

@@ -7,7 +7,7 @@ A CKKS program has real weights and the scales of their sums. numpy only; no tor
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from privcirnet.artifact.folder import (
     weight_tensors,
 )
 from privcirnet.artifact.records import profile_from, write_tensors
-from privcirnet.artifact.summaries import TruncationTrial
+from privcirnet.artifact.summaries import TruncationTrial, fit
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv import batching
 from privcirnet.he.layers.layer import Layer
@@ -50,8 +50,6 @@ VERSION = 3
 WEIGHTS, PLAINTEXTS, FULL_FOLDER = "weights.safetensors", "plaintexts.safetensors", "plaintexts_full"
 _FULL = re.compile(rf"{FULL_FOLDER}/[^/\\]+\.safetensors")
 """Names of optional files, all inside the folder, beside the three that are always there."""
-REHEARSAL = tuple(field.name for field in fields(TruncationTrial))
-"""Keys of a rehearsal's result in a manifest."""
 
 
 def write_program(
@@ -109,7 +107,7 @@ def read_program(folder: Path, key: PublicKey | None = None) -> tuple[Program, d
     return program, _checked_spectra(program, plaintexts)
 
 
-def read_measured(folder: Path) -> tuple[Profile | None, dict[str, float], str]:
+def read_measured(folder: Path) -> tuple[Profile | None, TruncationTrial | None, str]:
     """Return the measurements made with a program, if its manifest has them.
 
     Args:
@@ -118,14 +116,13 @@ def read_measured(folder: Path) -> tuple[Profile | None, dict[str, float], str]:
     Returns:
         The profile that its plans were chosen by, the distance of logits from the quantized network's
         (:mod:`privcirnet.runs.rehearsal`), and in words the distance of those from the ones before quantization; None
-        and nothing where it has none.
+        and "" where it has none.
     """
     data, where = read_manifest(folder, None, INTERACTIVE, (VERSION,)), Path(folder) / MANIFEST
     profile = data.get("profile")
     try:
-        stored = data.get("rehearsal")
-        rehearsal = {name: float(stored[name]) for name in REHEARSAL} if stored else {}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        rehearsal = fit(TruncationTrial | None, data.get("rehearsal"), "rehearsal")
+    except ValueError as error:
         raise RuleError("a rehearsal must be complete", got=f"{where}: {error!r}", remedy=REMEDY) from None
     quantization = data.get("quantization", "")
     if not isinstance(quantization, str):

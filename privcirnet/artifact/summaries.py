@@ -1,8 +1,8 @@
 """The contents of each script's ``summary.json`` that others read, and records as JSON and back.
 
-A field without a default is required; every other one may be absent: nothing is written of steps that a run does not
-have. Keys that no field names are ignored. A value that does not fit its field is named by its key. JSON has no name
-for infinity or NaN: both read as null.
+What is present together is a record of its own: a mode's, a phase's, an audit's. A field without a default is required;
+nothing is written of a field that is None. Keys that no field names are ignored. A value that does not fit its field is
+named by its key. JSON has no name for infinity or NaN: both read as null.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 Record = TypeVar("Record")
 
@@ -38,7 +38,7 @@ def read_record(kind: type[Record], path: Path) -> Record:
 
 
 def fit(hint: Any, value: Any, key: str) -> Any:
-    """Return a JSON value as an annotated type.
+    """Return a JSON value as an annotated type; of a union of records the one that has the value's ``mode``.
 
     Args:
         value: value from JSON.
@@ -50,8 +50,14 @@ def fit(hint: Any, value: Any, key: str) -> Any:
     {1: 2.0}
     """
     origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        if value not in arguments:
+            raise ValueError(f"{key!r} must be {arguments[0]!r}, not {value!r}")
+        return value
     if origin is UnionType:
-        return None if value is None else fit(arguments[0], value, key)
+        mode = value.get("mode") if isinstance(value, dict) else None
+        kind = next((kind for kind in arguments if getattr(kind, "mode", None) == mode), arguments[0])
+        return None if value is None else fit(kind, value, key)
     if is_dataclass(hint):
         return _fit_record(hint, _instance(dict, value, key), key)
     if origin is dict:
@@ -59,9 +65,7 @@ def fit(hint: Any, value: Any, key: str) -> Any:
         return {_fit_key(arguments[0], k, key): fit(arguments[1], v, f"{key}.{k}") for k, v in items}
     if origin is list:
         return [fit(arguments[0], v, f"{key}[{i}]") for i, v in enumerate(_instance(list, value, key))]
-    if hint is float:
-        return float(_instance((int, float), value, key))
-    return _instance(hint, value, key)
+    return float(_instance((int, float), value, key)) if hint is float else _instance(hint, value, key)
 
 
 def _fit_key(hint: type, value: str, key: str) -> Any:
@@ -104,11 +108,11 @@ class Training:
     """
 
     top1: float
-    model: str | None = None
-    data: str | None = None
-    epochs: int | None = None
-    seconds: float | None = None
-    parameters: int | None = None
+    model: str
+    data: str
+    epochs: int
+    seconds: float
+    parameters: int
     activation: str | None = None
 
 
@@ -116,23 +120,22 @@ class Training:
 class Uniform:
     """One block size everywhere."""
 
-    latency_predicted_s: float | None = None
-    objective: float | None = None
+    latency_predicted_s: float
 
 
 @dataclass(frozen=True)
 class Priced:
     """The amount of an option that the budget limits, in seconds."""
 
-    latency: float | None = None
+    latency: float
 
 
 @dataclass(frozen=True)
 class Activation:
     """An activation of a search: its options, and the one that it becomes."""
 
-    becomes: str = "own"
-    options: dict[str, Priced] = field(default_factory=dict)
+    becomes: str
+    options: dict[str, Priced]
 
 
 @dataclass(frozen=True)
@@ -144,37 +147,36 @@ class Search:
     """
 
     block_sizes: dict[str, int]
-    counted: bool = False
-    budget_s: float | None = None
-    latency_predicted_s: float | None = None
-    uniform: dict[int, Uniform] = field(default_factory=dict)
-    sensitivity: dict[str, dict[int, float | None]] = field(default_factory=dict)
-    latency: dict[str, dict[int, float | None]] = field(default_factory=dict)
-    activations: dict[str, Activation] = field(default_factory=dict)
-    status: str | None = None
-    seconds: float | None = None
+    counted: bool
+    budget_s: float
+    latency_predicted_s: float
+    uniform: dict[int, Uniform]
+    sensitivity: dict[str, dict[int, float | None]]
+    latency: dict[str, dict[int, float]]
+    activations: dict[str, Activation]
+    status: str
+    seconds: float
 
 
 @dataclass(frozen=True)
 class Truncation:
-    """The chance that truncation on shares fails, and that nobody notices (log2, per image)."""
+    """The chance that random truncation fails, and that nobody notices (log2, per image)."""
 
-    exact: bool | None = None
-    failure_per_image_log2: float | None = None
-    unnoticed_per_image_log2: float | None = None
+    failure_per_image_log2: float
+    unnoticed_per_image_log2: float
 
 
 @dataclass(frozen=True)
 class Choice:
     """The reason for the choice of encryption parameters in one line, and a table of all that were judged."""
 
-    reason: str | None = None
-    table: list[str] = field(default_factory=list)
+    reason: str
+    table: list[str]
 
 
 @dataclass(frozen=True)
 class BoundsCheck:
-    """Images on which measured bounds were checked.
+    """A check of measured bounds on images.
 
     Attributes:
         beyond: number of images with a value that the plain modulus does not carry, so that their result is wrong.
@@ -183,86 +185,125 @@ class BoundsCheck:
 
     images: int
     beyond: int
-    spare_bits: int | None = None
+    spare_bits: int
 
 
 @dataclass(frozen=True)
 class TruncationTrial:
-    """Held-out images in clear with random truncations: the numbers that change their class or would be refused."""
+    """The effect of random truncations on images in clear.
+
+    Attributes:
+        images: number of images.
+        changed: number of images whose class random truncations change.
+        refused: number of the others whose logits are then beyond the program's bound, so that a client refuses them.
+        differ: number of images whose class is then not the quantized network's.
+        difference: largest difference of logits from the quantized network's, as a share of the largest logit, in the
+            median image; None where no logits are finite.
+    """
 
     images: int
-    changed: int
-    refused: int
-    differ: int | None = None
+    changed: int = 0
+    refused: int = 0
+    differ: int = 0
     difference: float | None = None
+
+    @property
+    def spoiled(self) -> bool:
+        """Return whether the class of more than one image in a hundred changed, or one was refused."""
+        return self.changed > self.images / 100 or self.refused > 0
+
+    def __str__(self) -> str:
+        """Return the distance of encrypted logits from the quantized network's, in a clause."""
+        off = "far" if self.difference is None else f"{self.difference:.1%}"
+        return f"encrypted logits {off} off the quantized network's, {self.differ} of {self.images} classes differ"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportSummary:
-    """A program for encrypted inference, in any mode.
+class InteractiveExport:
+    """A program of two parties.
 
     Attributes:
-        mode: "ckks" for one request and one answer; None for others.
         linear: number of nodes with weights.
-        max_value_bits: bits of the largest value.
+        bounds: "proved" or "measured".
         bounds_bits: bits of the values of each node.
         output_bits: bits of right results.
+        truncation: chances of random truncation; None for exact truncation.
         flooding_distance_bits: negative log2 of the distance to which an image's noise is hidden.
         stacks: number of images that a layer prepares together, by node.
         bytes_stacks: bytes of their weights in the server's memory.
-        operations: operations of one image, by name.
-        levels: levels of the chain of primes.
-        level_image: level of a request.
-        failure_bits: negative log2 of the probability that a bootstrapping fails.
-        precision_bits: precision of the reply, by the simulator.
-        processor_seconds_predicted: processor seconds of "layers" and of "bootstrapping".
-        files: bytes by name.
     """
 
-    mode: str | None = None
-    nodes: int | None = None
-    linear: int | None = None
+    mode: Literal["interactive"] = "interactive"
+    nodes: int
+    linear: int
     ring_degree: int
     log_q: int
     security_bits: int
-    plain_modulus_bits: int | None = None
-    plain_modulus: int | None = None
-    scale_bits: int | None = None
-    max_value_bits: int | None = None
-    bounds: str | None = None
-    bounds_bits: dict[str, int] | None = None
+    plain_modulus: int
+    plain_modulus_bits: int
+    max_value_bits: int
+    bounds: str
+    bounds_bits: dict[str, int]
     bounds_exceeded: BoundsCheck | None = None
-    guard_bits: int | None = None
+    guard_bits: int
     rehearsal: TruncationTrial | None = None
-    answer: str | None = None
-    output_bits: int | None = None
-    choice: Choice | None = None
+    answer: str
+    output_bits: int
+    choice: Choice
     truncation: Truncation | None = None
-    flooding_bits: int | None = None
-    flooding_distance_bits: float | None = None
-    bytes_plaintexts: int | None = None
-    bytes_plaintexts_dense: int | None = None
-    stacks: dict[str, int] | None = None
-    bytes_stacks: int | None = None
-    block_sizes: dict[str, int] | None = None
-    depth_squares: int | None = None
-    operations: dict[str, int] | None = None
-    rotation_keys: int | None = None
-    levels: int | None = None
-    level_image: int | None = None
-    bootstrappings: int | None = None
-    failure_bits: int | None = None
-    precision_bits: float | None = None
-    bytes_keys_server: int | None = None
-    bytes_weights: int | None = None
-    processor_seconds_predicted: dict[str, float] | None = None
-    files: dict[str, int] = field(default_factory=dict)
-    seconds: float | None = None
+    flooding_bits: int
+    flooding_distance_bits: float
+    bytes_plaintexts: int
+    bytes_plaintexts_dense: int
+    stacks: dict[str, int]
+    bytes_stacks: int
+    seconds: float = 0.0
 
-    @property
-    def ckks(self) -> bool:
-        """Return whether images take one request and one answer, on bootstrapped CKKS, without a quantized stage."""
-        return self.mode == "ckks"
+
+@dataclass(frozen=True)
+class CircuitSummary:
+    """The circuit of a CKKS program, for one image.
+
+    Attributes:
+        levels: levels of the chain of primes.
+        precision_bits: precision of the reply, by the simulator.
+        bytes_keys_server: bytes of the keys in the server's memory.
+        bytes_weights: bytes of encoded weights.
+        processor_seconds_predicted: seconds of "layers" and of "bootstrapping".
+    """
+
+    levels: int
+    bootstrappings: int
+    precision_bits: float
+    operations: dict[str, int]
+    rotation_keys: int
+    bytes_keys_server: int
+    bytes_weights: int
+    processor_seconds_predicted: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CkksExport:
+    """A program of one request and one answer, made of a network before the qat stage.
+
+    Attributes:
+        level_image: level of a request.
+        failure_bits: negative log2 of the probability that a bootstrapping fails.
+    """
+
+    mode: Literal["ckks"] = "ckks"
+    ring_degree: int
+    log_q: int
+    security_bits: int
+    scale_bits: int
+    level_image: int
+    failure_bits: int
+    depth_squares: int
+    circuit: CircuitSummary
+    seconds: float = 0.0
+
+
+ExportSummary = InteractiveExport | CkksExport
 
 
 @dataclass(frozen=True)
@@ -328,23 +369,104 @@ class LinkPrediction:
 
 
 @dataclass(frozen=True)
-class Online:
-    """An image whose encrypted work was done before it came."""
+class ImageCost:
+    """The costs of one image, or of a phase of it.
 
-    seconds_per_image: float
-    bytes_per_image: int
-    rounds: int
+    Attributes:
+        bytes_up: bytes from the client to the server.
+        bytes_down: bytes back.
+        links: predictions by link; none where messages were held up as on a link.
+    """
+
+    seconds: float
+    bytes_up: int
+    bytes_down: int
+    rounds: float
     links: dict[str, LinkPrediction]
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes both ways."""
+        return self.bytes_up + self.bytes_down
 
 
 @dataclass(frozen=True)
-class PreparationSummary:
-    """The work done before an image came."""
+class Phases:
+    """The phases of images of an interactive program.
 
-    seconds_per_image: float
-    bytes_per_image: float
-    rounds_per_image: float | None = None
-    links: dict[str, LinkPrediction] = field(default_factory=dict)
+    Attributes:
+        prepared: number of images whose encrypted work was done before they came.
+        dropped: reason why prepared work was not used, or not made.
+        online: costs of an image once its encrypted work is done.
+        offline: costs of that work, before an image comes or when it came; None if it is of an earlier run.
+    """
+
+    prepared: int
+    dropped: list[str]
+    online: ImageCost
+    offline: ImageCost | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The comparison of results with those of the same network in clear, where both parties are here.
+
+    Attributes:
+        argmax_equal: number of images with the same class.
+        seconds_server: seconds of the server's work, for an image.
+        counted: whether layers' predictions are in the papers' units instead of seconds.
+    """
+
+    processes: int
+    top1_clear: float
+    argmax_equal: int
+    logit_max_difference: float
+    logit_range: float
+    seconds_server: float
+    counted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegerAudit(Comparison):
+    """An audit in which every value follows an integer network's.
+
+    Attributes:
+        logits_equal: number of images whose values all do.
+        unit: unit up to which they do; None: bit for bit.
+        wrong_nodes: names of the nodes that do not.
+    """
+
+    mode: Literal["integer"] = "integer"
+    logits_equal: int
+    unit: str | None = None
+    wrong_nodes: list[str]
+
+    @property
+    def in_words(self) -> str:
+        """Return the exactness with which results follow the integer network's."""
+        return f"to within {self.unit}" if self.unit else "exactly, bit for bit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CkksAudit(Comparison):
+    """An audit of a CKKS program, whose results are near real ones.
+
+    Attributes:
+        logits_bits: negative log2 of the logits' error, as a share of the largest one, in the worst image.
+        logits_bits_images: negative log2 of each image.
+        beyond: indices of images with a value beyond the bounds from examples.
+        processor_seconds_images: processor seconds of each image; None for two processes.
+    """
+
+    mode: Literal["ckks"] = "ckks"
+    logits_bits: float
+    logits_bits_images: list[float]
+    beyond: list[int]
+    circuit: CircuitSummary
+    processor_seconds_images: list[float] | None = None
+
+
+AuditSummary = IntegerAudit | CkksAudit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,79 +474,35 @@ class InferenceSummary:
     """A run of encrypted inference, in any mode; ``top1`` values are percents on its images.
 
     Attributes:
-        mode: "ckks" for one request and one answer; None for others.
-        top1_clear: accuracy of the same network in clear.
-        logits_equal: number of images whose values all follow the integer network's.
-        unit: unit up to which they do; None: bit for bit.
-        logits_bits: negative log2 of the logits' error, as a share of the largest one, in the worst image; of CKKS.
-        beyond: number of images with a value beyond the bounds from examples; of CKKS.
-        seconds: seconds of all images without set-up, from an image's arrival on, with work prepared for it then.
+        server: address of the server of a client alone.
+        cost: costs of a typical image from its arrival on, with work prepared for it then.
         seconds_warm_up: seconds of an image before the first one, for which kernels are compiled or loaded.
-        seconds_client: seconds of the client's work, for an image; so the server's.
+        seconds_client: seconds of the client's work, for an image.
         throttle: link that messages were held up by.
-        links: predictions by link.
-        prepared: number of images whose encrypted work was done before they came.
-        online: costs of an image once its encrypted work is done; None for a CKKS program.
-        preparation: work done first for an image, before it comes or when it came.
-        counted: whether layers' predictions are in the papers' units instead of seconds.
-        dropped: reason why prepared work was not used, or not made.
+        bytes_keys: bytes of the keys as they travel, once.
         memory: most bytes of the process of "client", of "server", or of "both".
+        phases: None for a CKKS program.
+        audit: None for a client alone.
         refused: indices of images whose result is not to be used.
         classes: names by label.
-        operations: operations of one image, by name.
-        bytes_keys: bytes of the keys as they travel, once.
-        bytes_keys_server: bytes of the keys in the server's memory.
-        levels: levels of the chain of primes.
-        precision_bits: precision of the reply, by the simulator.
     """
 
-    mode: str | None = None
-    engine: str | None = None
-    processes: int | None = None
+    engine: str
     server: str | None = None
     images: int
     top1_float: float | None = None
-    top1_clear: float | None = None
     top1_encrypted: float
-    argmax_equal: int | None = None
-    logits_equal: int | None = None
-    unit: str | None = None
-    wrong_nodes: list[str] | None = None
-    logits_bits: float | None = None
-    logits_bits_images: list[float] | None = None
-    beyond: list[int] | None = None
-    logit_max_difference: float | None = None
-    logit_range: float | None = None
-    seconds: float | None = None
-    seconds_per_image: float
-    seconds_images: list[float] | None = None
-    seconds_setup: float | None = None
+    cost: ImageCost
+    seconds_images: list[float]
+    seconds_setup: float
     seconds_warm_up: float | None = None
-    seconds_client: float | None = None
-    seconds_server: float | None = None
-    processor_seconds_images: list[float] | None = None
-    processor_seconds_predicted: float | None = None
+    seconds_client: float
     throttle: str | None = None
-    links: dict[str, LinkPrediction] = field(default_factory=dict)
-    rounds: int | None = None
-    bytes_up: int | None = None
-    bytes_down: int | None = None
-    bytes_per_image: int
-    bytes_keys: int | None = None
-    bytes_keys_server: int | None = None
-    bytes_weights: int | None = None
-    memory: dict[str, int] = field(default_factory=dict)
-    prepared: int | None = None
-    online: Online | None = None
-    preparation: PreparationSummary | None = None
-    dropped: list[str] | None = None
-    counted: bool = False
-    refused: list[int] = field(default_factory=list)
-    operations: dict[str, int] | None = None
-    rotation_keys: int | None = None
-    bootstrappings: int | None = None
-    levels: int | None = None
-    precision_bits: float | None = None
+    bytes_keys: int
+    memory: dict[str, int]
+    phases: Phases | None = None
+    audit: AuditSummary | None = None
+    refused: list[int]
     layers: list[LayerRow]
     classes: list[str] = field(default_factory=list)
     predictions: list[Prediction]
@@ -436,19 +514,9 @@ class InferenceSummary:
         return self.classes[label] if label < len(self.classes) else str(label)
 
     @property
-    def exact(self) -> bool:
-        """Return whether results follow an integer network's; otherwise they are near real ones."""
-        return self.mode != "ckks"
-
-    @property
-    def in_words_exact(self) -> str:
-        """Return the exactness with which results follow the integer network's."""
-        return f"to within {self.unit}" if self.unit else "exactly, bit for bit"
-
-    @property
-    def clear_name(self) -> str:
-        """Word for the network in clear."""
-        return "integer" if self.exact else "clear"
+    def seconds(self) -> float:
+        """Return the seconds of all images."""
+        return sum(self.seconds_images)
 
     @property
     def rehearsal(self) -> bool:
@@ -459,3 +527,10 @@ class InferenceSummary:
     def done(self) -> str:
         """Word for the treatment of the images."""
         return "rehearsed" if self.rehearsal else "encrypted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditedInference(InferenceSummary):
+    """A run of encrypted inference with an audit."""
+
+    audit: AuditSummary = field()

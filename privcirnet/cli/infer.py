@@ -13,7 +13,7 @@ from torch import Tensor
 from privcirnet.artifact import InputSpec, read_checkpoint, write_arrays, write_json
 from privcirnet.artifact.results import PictureResult, Results
 from privcirnet.artifact.run import check_replaced
-from privcirnet.artifact.summaries import InferenceSummary, LinkPrediction, Prediction, plain
+from privcirnet.artifact.summaries import AuditSummary, ImageCost, InferenceSummary, Prediction, plain
 from privcirnet.cli.console import counting, fail, inference_bar, progress_bar, show, show_rows, show_text
 from privcirnet.cli.settings import script
 from privcirnet.config import InferConfig
@@ -200,7 +200,7 @@ def _predicted(config: InferConfig, data: ImageData, images: Tensor) -> np.ndarr
 
 def _took(summary: InferenceSummary, both: str) -> dict[str, str]:
     """Return the time of images, and of the setup before them."""
-    first, *later = summary.seconds_images or [0.0]
+    first, *later = summary.seconds_images
     rest = f", {np.median(later):.3f} s the others (median)" if later else ""
     warm = "" if summary.seconds_warm_up is None else f", {summary.seconds_warm_up:.1f} s to warm up"
     return {"time": f"{first:.3f} s the first image{rest}{both}; {summary.seconds_setup:.1f} s to set up{warm}"}
@@ -209,40 +209,41 @@ def _took(summary: InferenceSummary, both: str) -> dict[str, str]:
 def _phases(summary: InferenceSummary) -> dict[str, str]:
     """Return the costs of the offline and the online phase."""
     facts = dict[str, str]()
-    if ahead := summary.preparation:
-        rounds = "" if ahead.rounds_per_image is None else f" and {ahead.rounds_per_image:.1f} rounds"
-        cost = f"{ahead.seconds_per_image:.3f} s, {ahead.bytes_per_image / 1e6:.2f} MB{rounds} an image"
-        when = "" if summary.prepared else " (made after the image had come; prepare=8 makes it before)"
-        facts["offline"] = f"{cost}, its preparation{when}; {_over(ahead.links)}"
-    if online := summary.online:
-        cost = f"{online.seconds_per_image:.3f} s, {online.bytes_per_image / 1e6:.2f} MB and {online.rounds} rounds"
-        facts["online"] = f"{cost} an image; {_over(online.links)}"
-        facts["prepared"] = f"{summary.prepared} of {summary.images} images, before they came"
-    if summary.dropped:
-        facts["unprepared"] = "; ".join(summary.dropped[-_REASONS:])
+    if (phases := summary.phases) is None:
+        return facts
+    if phases.offline:
+        when = "" if phases.prepared else " (made after the image had come; prepare=8 makes it before)"
+        facts["offline"] = f"{_cost(phases.offline)}, its preparation{when}; {_over(phases.offline)}"
+    facts["online"] = f"{_cost(phases.online)}; {_over(phases.online)}"
+    facts["prepared"] = f"{phases.prepared} of {summary.images} images, before they came"
+    if phases.dropped:
+        facts["unprepared"] = "; ".join(phases.dropped[-_REASONS:])
     return facts
 
 
-def _agreement(summary: InferenceSummary) -> dict[str, str]:
+def _cost(of: ImageCost) -> str:
+    return f"{of.seconds:.3f} s, {of.bytes / 1e6:.2f} MB and {of.rounds:.3g} rounds an image"
+
+
+def _agreement(audit: AuditSummary, memory: Mapping[str, int]) -> dict[str, str]:
     """Return the precision of results against those in clear, and the cost of a circuit."""
-    if summary.exact:
-        equal = f"{summary.logits_equal} images follow the integer network {summary.in_words_exact}"
-        return {"equal": f"{equal}; {summary.argmax_equal} with the same class"}
-    beyond = f"; {summary.beyond} are beyond the bounds, not to be used" if summary.beyond else ""
-    sizes = summary.bytes_keys_server or 0, summary.bytes_weights or 0, sum(summary.memory.values())
-    keys, weights, memory = (size / 1e9 for size in sizes)
-    rotations = (summary.operations or {}).get("rotate")
+    if audit.mode == "integer":
+        equal = f"{audit.logits_equal} images follow the integer network {audit.in_words}"
+        return {"equal": f"{equal}; {audit.argmax_equal} with the same class"}
+    beyond, circuit = f"; {audit.beyond} are beyond the bounds, not to be used" if audit.beyond else "", audit.circuit
+    sizes = circuit.bytes_keys_server, circuit.bytes_weights, sum(memory.values())
+    keys, weights, most = (size / 1e9 for size in sizes)
     return {
-        "equal": f"logits right to {summary.logits_bits:.1f} bits of the largest one, in the worst of all images; "
-        f"{summary.argmax_equal} with the same class as in clear{beyond}",
-        "circuit": f"{summary.bootstrappings} bootstrappings, {summary.levels} levels, {rotations} rotations; "
-        f"{summary.processor_seconds_predicted:.0f} processor seconds predicted",
-        "memory": f"{keys:.2f} GB of keys, {weights:.2f} GB of encoded weights, {memory:.2f} GB at most in all",
+        "equal": f"logits right to {audit.logits_bits:.1f} bits of the largest one, in the worst of all images; "
+        f"{audit.argmax_equal} with the same class as in clear{beyond}",
+        "circuit": f"{circuit.bootstrappings} bootstrappings, {circuit.levels} levels, {circuit.operations['rotate']} "
+        f"rotations; {sum(circuit.processor_seconds_predicted.values()):.0f} processor seconds predicted",
+        "memory": f"{keys:.2f} GB of keys, {weights:.2f} GB of encoded weights, {most:.2f} GB at most in all",
     }
 
 
-def _over(links: Mapping[str, LinkPrediction]) -> str:
-    text = ", ".join(f"{name} {over.seconds:.2f} s" for name, over in links.items())
+def _over(cost: ImageCost) -> str:
+    text = ", ".join(f"{name} {over.seconds:.2f} s" for name, over in cost.links.items())
     return f"{text}, predicted" if text else "messages were held up as on a link"
 
 
@@ -265,18 +266,20 @@ def _show(config: InferConfig, summary: InferenceSummary, data: ImageData) -> No
         ]
         rows = [{name: classes[c] for name, c in row.items() if c is not None} for row in label_rows]
         show_rows(f"infer: the first {len(rows)} images", rows)
-    top1 = {"float": summary.top1_float, summary.clear_name: summary.top1_clear, summary.done: summary.top1_encrypted}
+    audit = summary.audit
+    clear = {"integer" if audit.mode == "integer" else "clear": audit.top1_clear} if audit else {}
+    top1 = {"float": summary.top1_float, **clear, summary.done: summary.top1_encrypted}
     facts = {"top-1": ", ".join(f"{name} {value:.2f} %" for name, value in top1.items() if value is not None)}
     facts |= _strange(config, summary.predictions)
-    facts |= {} if config.server else _agreement(summary)
+    facts |= _agreement(audit, summary.memory) if audit else {}
     if summary.refused:
         facts["refused"] = f"{len(summary.refused)} results wider than right ones, not to be used: {summary.refused}"
-    both = ", both phases" if summary.online and not summary.prepared else ""
+    both = ", both phases" if summary.phases and not summary.phases.prepared else ""
     facts |= _took(summary, both)
-    keys = f"keys {(summary.bytes_keys or 0) / 1e6:.2f} MB once"
-    facts["cost"] = f"{summary.bytes_per_image / 1e6:.2f} MB and {summary.rounds} rounds an image{both}; {keys}"
+    cost, keys = summary.cost, f"keys {summary.bytes_keys / 1e6:.2f} MB once"
+    facts["cost"] = f"{cost.bytes / 1e6:.2f} MB and {cost.rounds:.0f} rounds an image{both}; {keys}"
     facts |= _phases(summary)
-    facts["links"] = _over(summary.links)
+    facts["links"] = _over(cost)
     place = f"server {config.server}" if config.server else f"engine {config.engine}, processes {config.processes}"
     hidden = ", NOTHING WAS ENCRYPTED" if summary.rehearsal else ""
     show(

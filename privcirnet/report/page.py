@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from privcirnet.artifact.summaries import ExportSummary, InferenceSummary, LayerRow, Prediction, Priced, Search
+from privcirnet.artifact.summaries import AuditedInference, ExportSummary, LayerRow, Prediction, Search
 from privcirnet.he.planning.profile import column_unit
 from privcirnet.report import pictures, quantities
 from privcirnet.report.pictures import Bar, Column, Heat
@@ -38,7 +38,7 @@ class ChosenBlockSize:
 
     name: str
     block_size: int | str
-    seconds: float | None
+    seconds: float
     dense: float | None
     bars: Markup
 
@@ -83,37 +83,34 @@ def heat_rows(search: Search) -> list[tuple[str, list[Cell]]]:
 
 def choices(search: Search) -> list[ChosenBlockSize]:
     """Return the chosen block sizes, and the replacements of activations, with the cost model's latencies."""
-    times = {name: search.latency.get(name, {}) for name in search.block_sizes}
-    rows: list[tuple[str, int | str, float | None, float | None]]
-    rows = [(name, b, times[name].get(b), times[name].get(1)) for name, b in search.block_sizes.items()]
+    times = {name: search.latency[name] for name in search.block_sizes}
+    rows: list[tuple[str, int | str, float, float | None]]
+    rows = [(name, b, times[name][b], times[name].get(1)) for name, b in search.block_sizes.items()]
     for name, activation in search.activations.items():
-        replaced, original = (activation.options.get(kind, Priced()).latency for kind in (activation.becomes, "own"))
-        rows.append((name, activation.becomes, replaced, original))
-    longest = max((t for row in times.values() for t in row.values() if t is not None), default=0.0)
+        options, original = activation.options, activation.options.get("own")
+        rows.append((name, activation.becomes, options[activation.becomes].latency, original and original.latency))
+    longest = max((t for row in times.values() for t in row.values()), default=0.0)
 
-    def bars(predicted: float | None, dense: float | None) -> Markup:
+    def bars(predicted: float, dense: float | None) -> Markup:
         return pictures.bar_strip([("dense", dense), ("predicted", predicted)], longest)
 
     return [ChosenBlockSize(*row, bars(*row[2:])) for row in rows]
 
 
-def latency_chart(search: Search) -> Markup | None:
-    """Return a chart of predicted latencies: the plan, one block size everywhere, and the budget; None if unknown."""
+def latency_chart(search: Search) -> Markup:
+    """Return a chart of predicted latencies: the plan, one block size everywhere, and the budget."""
     times = {
         f"b = {size} everywhere": (uniform.latency_predicted_s, "uniform")
         for size, uniform in sorted(search.uniform.items())
     }
     times["the plan found"] = (search.latency_predicted_s, "predicted")
     in_words = partial(quantities.latency, counted=search.counted)
-    bars = [Bar(label, s, in_words(s), style) for label, (s, style) in times.items() if s is not None]
-    if not bars:
-        return None
-    budget = search.budget_s
+    bars, budget = [Bar(label, s, in_words(s), style) for label, (s, style) in times.items()], search.budget_s
     return pictures.bar_chart(
         bars,
         title="Predicted latency per image with one block size everywhere and with the plan; the text has the budget",
-        axis=[(s, in_words(s)) for s in pictures.ticks(max([bar.value for bar in bars] + [budget or 0.0]))],
-        marker=None if budget is None else (budget, f"budget {in_words(budget)}"),
+        axis=[(s, in_words(s)) for s in pictures.ticks(max(budget, *(bar.value for bar in bars)))],
+        marker=(budget, f"budget {in_words(budget)}"),
     )
 
 
@@ -197,7 +194,7 @@ class Picture:
 def build_page(runs: Runs) -> str:
     """Return the whole report as the text of an HTML file; a pure function of ``runs``."""
     whole, some = ladder_steps(runs)
-    layers, counted = runs.infer.layers, runs.infer.counted
+    layers, counted = runs.infer.layers, runs.infer.audit.counted
     bars = [{"predicted": None if counted else layer.seconds_predicted, "measured": layer.seconds} for layer in layers]
     longest = max((s for entry in bars for s in entry.values() if s), default=0.0)
     return (
@@ -229,82 +226,70 @@ def build_page(runs: Runs) -> str:
 
 def headline(runs: Runs) -> str:
     """Return one sentence on the outcome."""
-    infer = runs.infer
-    agree = sum(p.encrypted == p.clear for p in infer.predictions) if infer.argmax_equal is None else infer.argmax_equal
-    last, clear = runs.qat or runs.finetune or runs.train, "network" if runs.export.ckks else "integer network"
-    model = last.model or runs.train.model
-    network = f"The network {model}" if model else "A block-circulant network"
-    data = last.data or runs.train.data
+    infer, agree = runs.infer, runs.infer.audit.argmax_equal
+    last = runs.qat or runs.finetune or runs.train
+    clear = "network" if runs.export.mode == "ckks" else "integer network"
     right = round(infer.top1_encrypted * infer.images / 100)
     same = f"all {agree}" if agree == infer.images else f"{agree} of {infer.images}"
-    whose = f"{infer.images}{'' if infer.rehearsal else ' encrypted'} images{f' of {data}' if data else ''}"
+    whose = f"{infer.images}{'' if infer.rehearsal else ' encrypted'} images of {last.data}"
     how = "in a rehearsal (NOTHING WAS ENCRYPTED)" if infer.rehearsal else "without seeing them"
     return (
-        f"{network} classified {whose} {how}: "
+        f"The network {last.model} classified {whose} {how}: "
         f"{right} answers are right, and {same} are what the same {clear} says in clear."
     )
 
 
-def tiles(infer: InferenceSummary) -> list[Tile]:
+def tiles(infer: AuditedInference) -> list[Tile]:
     """Return the four big numbers."""
-    rounds = [] if infer.rounds is None else [f"in {infer.rounds} rounds"]
+    cost, audit = infer.cost, infer.audit
     of_time, of_size = _phases(infer)
-    keys = [] if infer.bytes_keys is None else [f"and {quantities.size(infer.bytes_keys)} of keys, once"]
-    network = "integer network" if infer.exact else "same"
+    rounds, keys = f"in {cost.rounds:.0f} rounds", f"and {quantities.size(infer.bytes_keys)} of keys, once"
+    network = "integer network" if audit.mode == "integer" else "same"
     return [
         Tile(
             quantities.percent(infer.top1_encrypted, 1),
             f"accuracy, {infer.done}",
-            f"on {infer.images} images; the {network} in clear: {quantities.percent(infer.top1_clear, 1)}",
+            f"on {infer.images} images; the {network} in clear: {quantities.percent(audit.top1_clear, 1)}",
         ),
         Tile(
-            quantities.seconds(infer.seconds_per_image),
+            quantities.seconds(cost.seconds),
             "per image",
             "; ".join([f"client and server together, {place(infer)}", *of_time]),
         ),
-        Tile(quantities.size(infer.bytes_per_image), "exchanged per image", "; ".join(rounds + of_size + keys)),
+        Tile(quantities.size(cost.bytes), "exchanged per image", "; ".join([rounds, *of_size, keys])),
         _nearness(infer),
     ]
 
 
-def _phases(infer: InferenceSummary) -> tuple[list[str], list[str]]:
+def _phases(infer: AuditedInference) -> tuple[list[str], list[str]]:
     """Return an image's time and bytes of the other kind: without its preparation, or with it."""
-    online, before = infer.online, infer.preparation
-    if online is None:
+    if (phases := infer.phases) is None:
         return [], []
-    if not infer.prepared:
-        size = f"{quantities.size(online.bytes_per_image)} in {online.rounds} rounds of it in the online phase"
-        return [f"{quantities.seconds(online.seconds_per_image)} of it in the online phase, after its preparation"], [
-            size
-        ]
-    if before is None:
+    if not phases.prepared:
+        part = phases.online
+        size = f"{quantities.size(part.bytes)} in {part.rounds:.0f} rounds of it in the online phase"
+        return [f"{quantities.seconds(part.seconds)} of it in the online phase, after its preparation"], [size]
+    if (part := phases.offline) is None:
         return ["all encrypted work was done before"], []
-    size = f"{quantities.size(before.bytes_per_image)} before it, for its preparation"
-    return [f"{quantities.seconds(before.seconds_per_image)} before it, for its preparation"], [size]
+    when = "before it, for its preparation"
+    return [f"{quantities.seconds(part.seconds)} {when}"], [f"{quantities.size(part.bytes)} {when}"]
 
 
-def _nearness(infer: InferenceSummary) -> Tile:
+def _nearness(infer: AuditedInference) -> Tile:
     """Return the nearness of the encrypted logits to those in clear."""
-    if infer.logits_bits is not None:
-        moved, beyond = quantities.tiny(infer.logit_max_difference), len(infer.beyond or ())
-        note = f"of the largest logit, in the worst image; a logit moved by {moved} at most"
-        note += f"; {beyond} images are beyond the bounds" if beyond else ""
-        equal = infer.images if infer.argmax_equal is None else infer.argmax_equal
-        return Tile(f"{infer.logits_bits:.1f} bits", "logits are right to", note, equal < infer.images)
-    equal = infer.logits_equal or 0
-    label = "logits equal the integer network’s"
-    return Tile(f"{equal} / {infer.images}", label, exactness(infer), alarm=equal < infer.images)
+    audit, moved = infer.audit, quantities.tiny(infer.audit.logit_max_difference)
+    if audit.mode == "integer":
+        note = f"{audit.in_words}; rounding moved a logit by {moved} at most" if audit.unit else audit.in_words
+        equal, label = audit.logits_equal, "logits equal the integer network’s"
+        return Tile(f"{equal} / {infer.images}", label, note, alarm=equal < infer.images)
+    note = f"of the largest logit, in the worst image; a logit moved by {moved} at most"
+    note += f"; {len(audit.beyond)} images are beyond the bounds" if audit.beyond else ""
+    return Tile(f"{audit.logits_bits:.1f} bits", "logits are right to", note, audit.argmax_equal < infer.images)
 
 
-def exactness(infer: InferenceSummary) -> str:
-    """Return the meaning of equal logits, in words."""
-    moved = quantities.tiny(infer.logit_max_difference)
-    return f"{infer.in_words_exact}; rounding moved a logit by {moved} at most" if infer.unit else infer.in_words_exact
-
-
-def place(infer: InferenceSummary) -> str:
+def place(infer: AuditedInference) -> str:
     """Return the place of client and server, in words."""
-    return "in two processes, gRPC on loopback in between" if infer.processes == 2 else "in one process"
+    return "in two processes, gRPC on loopback in between" if infer.audit.processes == 2 else "in one process"
 
 
 def shown_logits(prediction: Prediction) -> list[tuple[int, float | None, float | None]]:
@@ -362,14 +347,11 @@ def marks(prediction: Prediction) -> tuple[str, ...]:
 
 
 def bounds_words(export: ExportSummary) -> str:
-    """Return the foundation of the bound on values, in words; empty where the run does not say."""
-    if export.bounds == "proved":
-        return "Proved for every image."
-    if export.ckks:
+    """Return the foundation of the bound on values, in words."""
+    if export.mode == "ckks":
         return "Twice the largest values of some training images, not proved: larger ones are answered less rightly."
-    if export.bounds_exceeded is None:
-        return ""
-    measured = export.bounds_exceeded
+    if (measured := export.bounds_exceeded) is None:
+        return "Proved for every image."
     return (
         f"Measured on training images, not proved: an image whose values go beyond is answered wrongly. "
         f"{measured.beyond} of {measured.images} held-out images do."
@@ -378,21 +360,15 @@ def bounds_words(export: ExportSummary) -> str:
 
 def truncation_words(export: ExportSummary) -> str:
     """Return the cost of truncation on shares, in words."""
-    truncation = export.truncation
-    if export.ckks:
+    if export.mode == "ckks":
         return CKKS
-    if truncation is None:
-        return "The runs do not say how values are truncated."
-    if truncation.exact:
+    if (truncation := export.truncation) is None:
         return "Truncation is exact: every value is the integer network's, by two-party computation in prepared images."
     words = [
         "Masks are uniform over the plain modulus, so a share alone says nothing about the value; "
-        "a truncation goes wrong where the shares happen to wrap."
+        "a truncation goes wrong where the shares happen to wrap.",
+        f"The chance that any truncation of one image fails is {_power(truncation.failure_per_image_log2)}.",
     ]
-    if truncation.failure_per_image_log2 is not None:
-        words.append(
-            f"The chance that any truncation of one image fails is {_power(truncation.failure_per_image_log2)}."
-        )
     if (tried := export.rehearsal) is not None:
         words.append(
             f"Rounding at random, with {export.guard_bits} guard bits, changes the class of {tried.changed} of "

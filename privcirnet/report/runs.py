@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privcirnet.artifact.summaries import ExportSummary, InferenceSummary, LayerRow, Search, Training, read_record
+from privcirnet.artifact.summaries import AuditedInference, ExportSummary, LayerRow, Search, Training, read_record
 from privcirnet.errors import RuleError
 
-RECORDS: dict[str, type] = {
+RECORDS: dict[str, Any] = {
     "train": Training,
     "search": Search,
     "finetune": Training,
     "qat": Training,
     "export": ExportSummary,
-    "infer": InferenceSummary,
+    "infer": AuditedInference,
 }
 """The stages in the order of the chain; each is also the name of its run directory."""
 
@@ -55,7 +55,7 @@ class Runs:
     finetune: Training | None
     qat: Training | None
     export: ExportSummary
-    infer: InferenceSummary
+    infer: AuditedInference
     images: NDArray[np.uint8]
     version: str
     finished: datetime
@@ -116,12 +116,8 @@ def ladder_steps(runs: Runs) -> tuple[list[LadderStep], list[LadderStep]]:
         for stage, name in names.items()
         for folder, record in runs.of_stage(stage)
     ]
-    infer = runs.infer
-    some = {
-        "float": infer.top1_float,
-        "integer, in clear" if infer.exact else "in clear": infer.top1_clear,
-        infer.done: infer.top1_encrypted,
-    }
+    infer, clear = runs.infer, "integer, in clear" if runs.infer.audit.mode == "integer" else "in clear"
+    some = {"float": infer.top1_float, clear: infer.audit.top1_clear, infer.done: infer.top1_encrypted}
     place = f"{infer.images} {infer.done} images"
     return whole, [
         LadderStep(name, top1, place, interval=wilson_interval(top1, infer.images))
@@ -171,9 +167,8 @@ def _left_out(root: Path, stage: str) -> bool:
     decidable = (root / "export" / "summary.json").is_file() or stage == "qat"
     if (root / stage).is_dir() or stage not in ("search", "finetune", "qat") or not decidable:
         return False
-    export: ExportSummary = _load_summary(root, "export")
     dense = stage != "qat" and not any((root / name).is_dir() for name in ("search", "finetune"))
-    return export.ckks or dense
+    return dense or _load_summary(root, "export").mode == "ckks"
 
 
 def _load_summary(root: Path, stage: str) -> Any:

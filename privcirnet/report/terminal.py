@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from privcirnet.artifact.summaries import InferenceSummary, LayerRow
+from privcirnet.artifact.summaries import AuditedInference, LayerRow
 from privcirnet.report import quantities
 from privcirnet.report.runs import LadderStep, Runs, ladder_steps, total
 
@@ -20,17 +20,18 @@ def print_tables(runs: Runs, console: Console) -> None:
     """Print the accuracy ladder, the cost of each layer, and one closing line with the path of the page."""
     whole, some = ladder_steps(runs)
     console.print(ladder_table([*whole, *some]))
-    infer = runs.infer
-    table = layer_table(infer.layers, infer.counted)
+    infer, audit = runs.infer, runs.infer.audit
+    table = layer_table(infer.layers, audit.counted)
     if infer.rehearsal:
         table.title = "Layers of a rehearsal, NOTHING WAS ENCRYPTED, one image"
     console.print(table)
-    unit = f", up to {infer.unit}" if infer.unit else ""
-    near = f"{infer.logits_equal} of {infer.images} images have the integer network's logits{unit}"
-    if infer.logits_bits is not None:
-        near = f"The logits of {infer.images} images are right to {infer.logits_bits:.1f} bits of the largest one"
+    if audit.mode == "ckks":
+        near = f"The logits of {infer.images} images are right to {audit.logits_bits:.1f} bits of the largest one"
+    else:
+        unit = f", up to {audit.unit}" if audit.unit else ""
+        near = f"{audit.logits_equal} of {infer.images} images have the integer network's logits{unit}"
     console.print(
-        f"{near}; {quantities.seconds(infer.seconds_per_image)} and {quantities.size(infer.bytes_per_image)} an image. "
+        f"{near}; {quantities.seconds(infer.cost.seconds)} and {quantities.size(infer.cost.bytes)} an image. "
         f"{_prepared(infer)}Report: {runs.page_path}",
         markup=False,
         highlight=False,
@@ -38,17 +39,14 @@ def print_tables(runs: Runs, console: Console) -> None:
     )
 
 
-def _prepared(infer: InferenceSummary) -> str:
+def _prepared(infer: AuditedInference) -> str:
     """Return both phases of an image, where there are two."""
-    online, before = infer.online, infer.preparation
-    if online is None:
+    if (phases := infer.phases) is None:
         return ""
-    first = f"after {quantities.seconds(before.seconds_per_image)} of preparation each" if before else "prepared before"
-    whose = f"{infer.prepared} images" if infer.prepared else "Of that the online phase"
-    return (
-        f"{whose} took {quantities.seconds(online.seconds_per_image)} and "
-        f"{quantities.size(online.bytes_per_image)}, {first}. "
-    )
+    online, before = phases.online, phases.offline
+    first = f"after {quantities.seconds(before.seconds)} of preparation each" if before else "prepared before"
+    whose = f"{phases.prepared} images" if phases.prepared else "Of that the online phase"
+    return f"{whose} took {quantities.seconds(online.seconds)} and {quantities.size(online.bytes)}, {first}. "
 
 
 def ladder_table(ladder: list[LadderStep]) -> Table:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.artifact.summaries import LayerRow
+from privcirnet.artifact.summaries import CircuitSummary, CkksAudit, LayerRow
 from privcirnet.errors import RuleError
 from privcirnet.he.ckks.evaluator import Stopwatch
 from privcirnet.he.ckks.program import CkksProgram, Rehearsed, part_of, predicted, row_of
@@ -109,27 +109,17 @@ class Ckks:
         with np.errstate(over="ignore", invalid="ignore"):
             return [[] if self.whole.sums.within(self.whole.real(request[None])) else [BEYOND]]
 
-    def facts(self, of: Evaluation) -> dict[str, Any]:
+    def audit(self, of: Evaluation, compared: Mapping[str, Any]) -> CkksAudit:
         """Return the precision of results against those in clear, and the cost of the circuit."""
-        mode = {"mode": "ckks"}
-        if self.program is None:
-            return mode
-        rehearsed, counting, bits, how = self.circuit, self.circuit.counting, bits_of(of), of.parties.how
-        return {
-            **mode,
-            "logits_bits": min(bits),
-            "logits_bits_images": bits,
-            "beyond": [i for i, names in enumerate(of.wrong) if names],
-            "processor_seconds_images": None if how.apart else [answer.processor for answer in of.answers],
-            "processor_seconds_predicted": sum(predicted(rehearsed.circuit, counting).values()),
-            "bytes_keys_server": rehearsed.key_bytes if of.parties.bytes_keys else 0,
-            "bytes_weights": rehearsed.circuit.weight_bytes,
-            "bootstrappings": rehearsed.bootstrappings,
-            "levels": rehearsed.circuit.bootstrapping.parameters.levels,
-            "precision_bits": rehearsed.reply.precision_bits,
-            "operations": {name: count for name, count in counting.total.items() if name != "raised"},
-            "rotation_keys": len(counting.keys),
-        }
+        bits, circuit = bits_of(of), circuit_summary(self.circuit, self.circuit.circuit.weight_bytes)
+        return CkksAudit(
+            logits_bits=min(bits),
+            logits_bits_images=bits,
+            beyond=[i for i, names in enumerate(of.wrong) if names],
+            circuit=circuit if of.parties.bytes_keys else replace(circuit, bytes_keys_server=0),
+            processor_seconds_images=None if of.parties.how.apart else [answer.processor for answer in of.answers],
+            **compared,
+        )
 
     def layers(self, of: Evaluation) -> list[LayerRow]:
         """Return the cost of each layer for one image; a bootstrapping is one row.
@@ -166,6 +156,23 @@ class Ckks:
                 precision_bits=trace.precision_bits,
             )
         return list(rows.values())
+
+
+def circuit_summary(rehearsed: Rehearsed, weights: int) -> CircuitSummary:
+    """Return the cost of a circuit; ``weights``: bytes of encoded weights."""
+    counting, seconds = rehearsed.counting, {"bootstrapping": 0.0, "layers": 0.0}
+    for name, layer_seconds in predicted(rehearsed.circuit, counting).items():
+        seconds["bootstrapping" if name.endswith(" bootstrapping") else "layers"] += layer_seconds
+    return CircuitSummary(
+        levels=rehearsed.circuit.bootstrapping.parameters.levels,
+        bootstrappings=rehearsed.bootstrappings,
+        precision_bits=rehearsed.reply.precision_bits,
+        operations={name: count for name, count in counting.total.items() if name != "raised"},
+        rotation_keys=len(counting.keys),
+        bytes_keys_server=rehearsed.key_bytes,
+        bytes_weights=weights,
+        processor_seconds_predicted=seconds,
+    )
 
 
 def _weights_gb(how: RunOptions) -> float:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from privcirnet.artifact import read_ckks, read_measured, read_program, write_program
+from privcirnet.artifact.summaries import TruncationTrial, plain
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.integer import Values
@@ -26,7 +27,6 @@ from privcirnet.runs.interactive import Interactive, SharedParties
 from privcirnet.runs.memory import WEIGHTS_GB, check_memory, weight_bytes
 from privcirnet.runs.parties import Parties, RunOptions, parties
 from privcirnet.runs.progress import Bar, silent
-from privcirnet.runs.rehearsal import in_words
 from privcirnet.service.client import ServiceClient
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class CompiledProgram:
         integer: integer program, which :class:`privcirnet.Server` takes.
         spectra: weight spectra by node, if they were read.
         profile: operation times that its plans were chosen by, if they are known.
-        rehearsal: distance of some images' logits from the quantized network's when it was made, see
-            :func:`privcirnet.runs.rehearsal.rehearse`; empty if that is not known.
+        rehearsal: trial of random truncations when it was made, see :func:`privcirnet.runs.rehearsal.rehearse`; None
+            if there is none.
         quantization: distance of the quantized network's logits from those before quantization, in words.
         bar: function that opens progress bars of preparations.
     """
@@ -56,7 +56,7 @@ class CompiledProgram:
     integer: Program
     spectra: Mapping[str, Residues] = field(default_factory=dict[str, Residues], repr=False)
     profile: Profile | None = field(default=None, repr=False)
-    rehearsal: Mapping[str, float] = field(default_factory=dict[str, float])
+    rehearsal: TruncationTrial | None = None
     quantization: str = ""
     bar: Bar = field(default=silent, repr=False, compare=False)
     _parties: SharedParties = field(init=False, repr=False, compare=False)
@@ -108,7 +108,7 @@ class CompiledProgram:
             f"{len(self.integer.nodes)} nodes, {layers} encrypted layers, {self.bounds} bounds; "
             f"n = {of.ring_degree}, log q = {of.log_q}, t of {of.plain_bits} bits; encoded weights of "
             f"{weight_bytes(self.integer) / 1e9:.2g} GB; images {size}, pixels from {low:g} to {high:g}"
-            f"{f'; {in_words(self.rehearsal)}' if self.rehearsal else ''}"
+            f"{f'; {self.rehearsal}' if self.rehearsal else ''}"
             f"{f'; {self.quantization}' if self.quantization else ''}"
         )
         table = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
@@ -119,12 +119,12 @@ class CompiledProgram:
     @property
     def doubtful(self) -> bool:
         """True if over a tenth of the rehearsed images had another class than the quantized network gave them."""
-        return bool(self.rehearsal) and self.rehearsal["differ"] > self.rehearsal["images"] / 10
+        return self.rehearsal is not None and self.rehearsal.differ > self.rehearsal.images / 10
 
     def measured(self) -> dict[str, object]:
         """Return the manifest's facts of how it was made, which :func:`load` reads again."""
         profile = self.profile and self.profile.to_dict()
-        facts = {"profile": profile, "rehearsal": dict(self.rehearsal), "quantization": self.quantization}
+        facts = {"profile": profile, "rehearsal": plain(self.rehearsal), "quantization": self.quantization}
         return {name: value for name, value in facts.items() if value}
 
     def __call__(
@@ -187,7 +187,7 @@ class CompiledProgram:
     def _warn_if_doubtful(self) -> None:
         if self.doubtful:
             remedy = "compile with truncation='exact', or train longer"
-            warnings.warn(f"{in_words(self.rehearsal)}; {remedy}", stacklevel=3)
+            warnings.warn(f"{self.rehearsal}; {remedy}", stacklevel=3)
 
     def _answered(self, parties: SharedParties, images: _Images, how: RunOptions, check: bool) -> _Images:
         """Return the logits of images, see :meth:`__call__`."""

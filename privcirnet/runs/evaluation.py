@@ -13,19 +13,20 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from privcirnet.artifact.summaries import InferenceSummary, LayerRow, LinkPrediction, Prediction, PreparationSummary
+from privcirnet.artifact import summaries
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.protocol.interface import Meter
 from privcirnet.he.protocol.parties.background_preparation import PreparedBatch
+from privcirnet.he.protocol.parties.session import Traffic
 from privcirnet.he.system.process import peak_bytes
 from privcirnet.runs.answers import Answer, StepProgress, no_progress
 from privcirnet.runs.parties import Parties, RunOptions, ServerTask
 from privcirnet.runs.progress import Bar, silent
 
 
-def over_links(compute: float, size: float, rounds: float) -> dict[str, LinkPrediction]:
+def over_links(compute: float, size: float, rounds: float) -> dict[str, summaries.LinkPrediction]:
     """Return seconds over every link of :data:`LINKS` but "local".
 
     Args:
@@ -35,11 +36,11 @@ def over_links(compute: float, size: float, rounds: float) -> dict[str, LinkPred
     >>> over_links(1.0, 9e6, 10)["wan"].seconds
     2.8
     """
-    predictions = dict[str, LinkPrediction]()
+    predictions = dict[str, summaries.LinkPrediction]()
     for name, link in LINKS.items():
         if name != "local":
             parts = compute, size / link.bandwidth, rounds * link.round_trip
-            predictions[name] = LinkPrediction(*parts, seconds=sum(parts))
+            predictions[name] = summaries.LinkPrediction(*parts, seconds=sum(parts))
     return predictions
 
 
@@ -112,14 +113,16 @@ def prepared_for(batches: Sequence[PreparedBatch]) -> int:
     return sum(batch.count for batch in batches)
 
 
-def summary(batches: Sequence[PreparedBatch]) -> PreparationSummary | None:
-    """Return the cost of an image's preparation; None if nothing was prepared."""
-    if not batches:
-        return None
-    done, images = [round for batch in batches for round in batch.traffic], prepared_for(batches)
-    seconds = typical([batch.seconds / batch.count for batch in batches])
-    size, rounds = sum(round.up + round.down for round in done) / images, len(done) / images
-    return PreparationSummary(seconds, size, rounds, over_links(seconds, size, rounds))
+def image_cost(seconds: float, traffic: Sequence[Traffic], throttle: str = "", images: int = 1) -> summaries.ImageCost:
+    """Return the cost of an image.
+
+    Args:
+        traffic: rounds of all images.
+        throttle: link that messages were held up by; "" for none.
+    """
+    up, down = round(sum(t.up for t in traffic) / images), round(sum(t.down for t in traffic) / images)
+    rounds = len(traffic) / images
+    return summaries.ImageCost(seconds, up, down, rounds, {} if throttle else over_links(seconds, up + down, rounds))
 
 
 class Mode(Protocol):
@@ -158,11 +161,15 @@ class Mode(Protocol):
         """Return the names of the values that differ from those in clear, for each image of a request."""
         ...
 
-    def facts(self, of: "Evaluation") -> dict[str, Any]:
-        """Return the fields of :class:`artifact.summaries.InferenceSummary` that no other mode has."""
+    def audit(self, of: "Evaluation", compared: Mapping[str, Any]) -> summaries.AuditSummary:
+        """Return the audit.
+
+        Args:
+            compared: fields of every mode's audit.
+        """
         ...
 
-    def layers(self, of: "Evaluation") -> list[LayerRow]:
+    def layers(self, of: "Evaluation") -> list[summaries.LayerRow]:
         """Return the cost of each layer."""
         ...
 
@@ -236,47 +243,47 @@ class Evaluation:
         """The names of the values of each image that differ from those in clear."""
         return self.audited.wrong
 
-    def links(self, seconds: float, size: int, rounds: int) -> dict[str, LinkPrediction]:
-        """Return the predicted seconds over links of work that took ``seconds`` here; none where a link was simulated.
-
-        Args:
-            size: bytes both ways.
-        """
-        return {} if self.parties.how.throttle else over_links(seconds, size, rounds)
-
-    def summary(self, reference: Values | None, labels: Values) -> InferenceSummary:
+    def summary(self, reference: Values | None, labels: Values) -> summaries.InferenceSummary:
         """Return the figures of the run.
 
         Args:
             reference: class predicted by the float network, (N,); None if there is none.
             labels: true classes, (N,).
         """
-        (up, down), of, audit = self.answers[-1].bytes, self.parties, self.audit
-        seconds = [answer.seconds for answer in self.answers]
-        return InferenceSummary(
+        of, seconds = self.parties, [answer.seconds for answer in self.answers]
+        return summaries.InferenceSummary(
             engine=of.how.engine,
             images=len(labels),
             top1_float=None if reference is None else percent(reference == labels),
             top1_encrypted=percent(self.classes == labels),
-            seconds=sum(seconds),
-            seconds_per_image=typical(seconds),
+            cost=image_cost(typical(seconds), self.answers[-1].traffic, of.how.throttle),
             seconds_images=seconds,
             seconds_setup=of.seconds_setup,
             seconds_warm_up=of.seconds_warm_up,
             seconds_client=self.laps.images.total,
             throttle=of.how.throttle or None,
-            links=self.links(typical(seconds), up + down, len(self.answers[-1].traffic)),
-            rounds=len(self.answers[-1].traffic),
-            bytes_up=up,
-            bytes_down=down,
-            bytes_per_image=up + down,
             bytes_keys=of.bytes_keys,
             memory=self._memory(),
+            phases=self._phases(),
+            audit=self.mode.audit(self, self._compared(self.audit, labels)) if self.audit else None,
             refused=self.refused,
             layers=self.mode.layers(self),
             predictions=self._predictions(reference, labels),
-            **(self._compared(audit, labels) if audit else {}),
-            **self.mode.facts(self),
+        )
+
+    def _phases(self) -> summaries.Phases | None:
+        """Return the phases of images; None if they have one only."""
+        online = [answer.online for answer in self.answers if answer.online]
+        if not online:
+            return None
+        batches, ahead, throttle = self.preparations, self.parties.ahead, self.parties.how.throttle
+        done = [exchange for batch in batches for exchange in batch.traffic]
+        before = typical([batch.seconds / batch.count for batch in batches])
+        return summaries.Phases(
+            prepared=sum(answer.prepared for answer in self.answers),
+            dropped=[*self.parties.client.dropped, *([ahead.stopped] if ahead and ahead.stopped else [])],
+            online=image_cost(typical([seconds for _, seconds in online]), online[-1][0], throttle),
+            offline=image_cost(before, done, throttle, prepared_for(batches)) if batches else None,
         )
 
     def _compared(self, audit: Audit, labels: Values) -> dict[str, Any]:
@@ -298,7 +305,7 @@ class Evaluation:
             return {"client": peak_bytes()}
         return {"client": peak_bytes(), "server": self.audit.peak} if self.parties.how.apart else {"both": peak_bytes()}
 
-    def _predictions(self, reference: Values | None, labels: Values) -> list[Prediction]:
+    def _predictions(self, reference: Values | None, labels: Values) -> list[summaries.Prediction]:
         columns: dict[str, Any] = {"label": labels, "float": reference, "encrypted": self.classes}
         columns["logits"] = self.logits.astype(np.float64) * self.mode.step
         if self.audit:
@@ -306,7 +313,7 @@ class Evaluation:
             columns |= {"clear": clear.argmax(axis=1), "logits_clear": clear.astype(np.float64) * self.mode.step}
         present = {name: values.tolist() for name, values in columns.items() if values is not None}
         rows = enumerate(zip(*present.values(), strict=True))
-        return [Prediction(index=index, **dict(zip(present, row, strict=True))) for index, row in rows]
+        return [summaries.Prediction(index=index, **dict(zip(present, row, strict=True))) for index, row in rows]
 
 
 def evaluate(
@@ -371,8 +378,7 @@ def percent(right: Values) -> float:
     return 100.0 * float(np.mean(right))
 
 
-def followed(of: Evaluation, unit: str | None = None) -> dict[str, Any]:
-    """Return the fields of an audit in which every value has its integer, up to ``unit``."""
-    wrong = of.audit.wrong if of.audit else []
-    names = sorted({name for nodes in wrong for name in nodes})
-    return {"logits_equal": sum(not nodes for nodes in wrong), "unit": unit, "wrong_nodes": names} if of.audit else {}
+def integer_audit(of: Evaluation, compared: Mapping[str, Any], unit: str | None = None) -> summaries.IntegerAudit:
+    """Return an audit in which every value has its integer, up to ``unit``."""
+    names, equal = sorted({name for nodes in of.wrong for name in nodes}), sum(not nodes for nodes in of.wrong)
+    return summaries.IntegerAudit(logits_equal=equal, unit=unit, wrong_nodes=names, **compared)

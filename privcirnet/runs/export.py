@@ -9,15 +9,13 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import fx, nn
 
-from privcirnet.artifact import write_ckks, write_program
-from privcirnet.artifact.program import REHEARSAL
-from privcirnet.artifact.summaries import BoundsCheck, Choice, ExportSummary, Truncation, TruncationTrial
+from privcirnet.artifact import summaries, write_ckks, write_program
 from privcirnet.config import ExportConfig, HEConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import DoesNotFit, RuleError
@@ -42,7 +40,7 @@ from privcirnet.passes.ranges import Range, peaks, usual_ranges
 from privcirnet.runs.compiled import CompiledProgram
 from privcirnet.runs.profiles import CALIBRATION_ROUNDS, RANKING_ROUNDS, find_profile, measure, profile_at
 from privcirnet.runs.progress import Bar, silent
-from privcirnet.runs.rehearsal import Trial, rehearse, spoiled
+from privcirnet.runs.rehearsal import Trial, rehearse
 
 if TYPE_CHECKING:
     from privcirnet.he.ckks.program import CkksProgram, Rehearsed
@@ -91,12 +89,12 @@ class Planned:
 
     Attributes:
         profile: operation times that its plans were chosen by, at its (n, q).
-        rehearsal: result of :func:`privcirnet.runs.rehearsal.rehearse`; empty if no images were rehearsed.
+        rehearsal: trial of random truncations; None if no images were rehearsed.
     """
 
     lowered: Lowered
     profile: Profile
-    rehearsal: Mapping[str, float]
+    rehearsal: summaries.TruncationTrial | None
 
     @property
     def program(self) -> Program:
@@ -168,7 +166,7 @@ def lower_on(
     with bar("comparing with the network", 0):
         compared = check_program(planned.lowered, network, images)
     if rehearsed is not None and settled.exact:  # equal to the last bit on these
-        planned = replace(planned, rehearsal=dict.fromkeys(REHEARSAL, 0.0) | {"images": compared})
+        planned = replace(planned, rehearsal=summaries.TruncationTrial(compared, difference=0.0))
     return planned
 
 
@@ -182,7 +180,7 @@ def _planned(
     rehearsed: torch.Tensor | None,
 ) -> Planned:
     drafted, target, lowered = _fitting(he, network, pixels, images, target_of(he, fixed_profile, bar), bar)
-    rehearsal: Mapping[str, float] = {}
+    rehearsal = None
     if rehearsed is not None and not he.exact:
         some = rehearsed[: images_within(lowered.program, _REHEARSED_VALUES)]
         trial = Trial(pixels.integers(some), logits_of(network, some))
@@ -202,14 +200,14 @@ def _planned(
 
 def _guarded(
     drafted: Drafts, target: Target, lowered: Lowered, trial: Trial, bar: Bar
-) -> tuple[Lowered, Mapping[str, float]]:
+) -> tuple[Lowered, summaries.TruncationTrial]:
     """Return the program with the fewest guard bits that suffice for a trial, or the most that fit, and its rehearsal.
 
     Args:
         lowered: the program with the free guard bits.
     """
     rehearsal = rehearse(lowered.program, trial, bar)
-    while spoiled(rehearsal) and lowered.guard_bits < MOST_GUARD_BITS:
+    while rehearsal.spoiled and lowered.guard_bits < MOST_GUARD_BITS:
         bits = lowered.guard_bits + 1
         try:
             more = refined(drafted, target, bits, bits)
@@ -298,7 +296,7 @@ def observed(ranges: Mapping[str, Range]) -> dict[str, ObservedRange]:
     return {name: ObservedRange(*map(array, ends)) for name, ends in ranges.items()}
 
 
-def exceeding(program: Program, network: fx.GraphModule, images: torch.Tensor) -> BoundsCheck | None:
+def exceeding(program: Program, network: fx.GraphModule, images: torch.Tensor) -> summaries.BoundsCheck | None:
     """Return the check of measured bounds on images; None for proved ones, which hold for every image.
 
     Args:
@@ -312,7 +310,7 @@ def exceeding(program: Program, network: fx.GraphModule, images: torch.Tensor) -
     shares = torch.stack([peak_values[real_name(node)] * (2.0**-node.log_step / half) for node in named]).amax(0)
     carried = shares[shares < 1]  # neither too large nor no number at all
     spare = math.floor(-math.log2(carried.max().item())) if len(carried) else 0
-    return BoundsCheck(len(images), len(images) - len(carried), spare)
+    return summaries.BoundsCheck(len(images), len(images) - len(carried), spare)
 
 
 @dataclass(frozen=True)
@@ -325,7 +323,7 @@ class Exported:
         profile: operation times that its plans were chosen by; None where none were.
     """
 
-    facts: ExportSummary
+    facts: summaries.ExportSummary
     write: Callable[[Path, Mapping[str, Any], PrivateKey | None], object]
     profile: Profile | None = None
 
@@ -349,13 +347,13 @@ def _interactive(config: ExportConfig, network: nn.Module, data: ImageData, bar:
     """Lower the network, prove or measure its bounds, and choose the parameters."""
     module = quantized(network)
     planned = lower_for(config.he, module, data, bar, config.rehearsed_images)
-    lowered, rehearsal = planned.lowered, planned.rehearsal
+    lowered = planned.lowered
     facts = replace(
         _facts(lowered),
         bounds_exceeded=exceeding(lowered.program, module, data.real(data.held_out(CHECKED_IMAGES)[0])),
-        rehearsal=TruncationTrial(**cast("dict[str, Any]", rehearsal)) if rehearsal else None,
+        rehearsal=planned.rehearsal,
     )
-    compiled = CompiledProgram(lowered.program, {}, planned.profile, rehearsal)
+    compiled = CompiledProgram(lowered.program, {}, planned.profile, planned.rehearsal)
 
     def write(folder: Path, about: Mapping[str, Any], key: PrivateKey | None) -> None:
         write_program(
@@ -365,14 +363,14 @@ def _interactive(config: ExportConfig, network: nn.Module, data: ImageData, bar:
     return Exported(facts, write, planned.profile)
 
 
-def _facts(lowered: Lowered) -> ExportSummary:
+def _facts(lowered: Lowered) -> summaries.InteractiveExport:
     """Return the summary's facts of an interactive program."""
     program = lowered.program
     hidden = budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes))
     bits = {name: bounds.value_bits(interval) for name, interval in lowered.fitted.intervals.items()}
     chances: dict[str, Any] = bounds.truncation_facts(program, lowered.fitted.sizes)
     plaintexts = [(8 * math.prod(layer.spectrum_shape), layer.block_size) for _, layer in program.linear_nodes]
-    return ExportSummary(
+    return summaries.InteractiveExport(
         nodes=len(program.nodes),
         linear=len(program.linear_nodes),
         plain_modulus=program.parameters.plain_modulus,
@@ -388,8 +386,8 @@ def _facts(lowered: Lowered) -> ExportSummary:
         guard_bits=lowered.guard_bits,
         answer=program.answer,
         output_bits=program.output_bits,
-        choice=Choice(**lowered.choice.to_dict()),
-        truncation=Truncation(**chances),
+        choice=summaries.Choice(**lowered.choice.to_dict()),
+        truncation=summaries.Truncation(**chances) if chances else None,
         bytes_plaintexts=sum(size for size, _ in plaintexts),
         bytes_plaintexts_dense=sum(size * b for size, b in plaintexts),  # if every weight were of its own
         stacks={node.name: stack.images for node, _, stack in program.stacks},
@@ -420,30 +418,19 @@ def ckks_program(he: HEConfig, network: nn.Module, data: ImageData) -> "CkksProg
     return CkksProgram(lowered, scales, Bootstrapping(parameters_for()), data.log_step)
 
 
-def ckks_facts(program: "CkksProgram", rehearsed: "Rehearsed") -> ExportSummary:
+def ckks_facts(program: "CkksProgram", rehearsed: "Rehearsed") -> summaries.CkksExport:
     """Return the summary's facts of a CKKS program."""
-    from privcirnet.he.ckks.program import encoded_bytes, predicted
+    from privcirnet.he.ckks.program import encoded_bytes
+    from privcirnet.runs.ckks import circuit_summary
 
-    circuit, counting, parameters = rehearsed.circuit, rehearsed.counting, program.bootstrapping.parameters
-    seconds = {"bootstrapping": 0.0, "layers": 0.0}
-    for name, layer_seconds in predicted(circuit, counting).items():
-        seconds["bootstrapping" if name.endswith(" bootstrapping") else "layers"] += layer_seconds
-    return ExportSummary(
-        mode="ckks",
+    parameters = program.bootstrapping.parameters
+    return summaries.CkksExport(
         ring_degree=parameters.ring_degree,
         log_q=parameters.log_q,
         security_bits=SECURITY_BITS,
         scale_bits=parameters.scale_bits,
-        levels=parameters.levels,
-        level_image=circuit.placement.image,
-        bootstrappings=rehearsed.bootstrappings,
+        level_image=rehearsed.circuit.placement.image,
         failure_bits=program.bootstrapping.failure_bits,
-        precision_bits=rehearsed.reply.precision_bits,
-        bounds="measured",
         depth_squares=len(program.sums.nodes),
-        operations={name: count for name, count in counting.total.items() if name != "raised"},
-        rotation_keys=len(counting.keys),
-        bytes_keys_server=rehearsed.key_bytes,
-        bytes_weights=encoded_bytes(counting),
-        processor_seconds_predicted=seconds,
+        circuit=circuit_summary(rehearsed, encoded_bytes(rehearsed.counting)),
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.artifact.summaries import LayerRow, Online
+from privcirnet.artifact.summaries import IntegerAudit, LayerRow
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.cost import operation_cost
 from privcirnet.he.planning.profile import LINKS, Profile
@@ -31,7 +31,7 @@ from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.runs.answers import Answer, name_of
-from privcirnet.runs.evaluation import Audit, Evaluation, followed, prepared_for, run, summary, typical
+from privcirnet.runs.evaluation import Audit, Evaluation, integer_audit, prepared_for, run
 from privcirnet.runs.parties import Parties, RunOptions, ServerTask, open_parties
 from privcirnet.runs.progress import Bar, silent
 
@@ -115,23 +115,10 @@ class Interactive:
         foreign = [name for name, computed, value in ends if not np.array_equal(computed.reshape(value.shape), value)]
         return [wrong_nodes(program, values) + foreign]
 
-    def facts(self, of: Evaluation) -> dict[str, Any]:
-        """Return the prepared work, and the exactness of the results."""
-        before, ahead = summary(of.preparations), of.parties.ahead
-        prepared = sum(answer.prepared for answer in of.answers)
-        facts = {"prepared": prepared, **followed(of, self._unit)}
-        online = [answer.online for answer in of.answers if answer.online]
-        seconds, (last, _) = typical([seconds for _, seconds in online]), online[-1]
-        size = sum(round.up + round.down for round in last)
-        facts["online"] = Online(seconds, size, len(last), of.links(seconds, size, len(last)))
-        facts["preparation"] = replace(before, links={}) if before and of.parties.how.throttle else before
-        facts["counted"] = self.profile is not None and self.profile.counted
-        stopped = [ahead.stopped] if ahead and ahead.stopped else []
-        return {**facts, "dropped": [*of.parties.client.dropped, *stopped]}
-
-    @property
-    def _unit(self) -> str | None:
-        return UNIT if any(isinstance(node.operation, Truncate) for node in self.program.nodes) else None
+    def audit(self, of: Evaluation, compared: Mapping[str, Any]) -> IntegerAudit:
+        counted = self.profile is not None and self.profile.counted
+        random = any(isinstance(node.operation, Truncate) for node in self.program.nodes)
+        return integer_audit(of, {**compared, "counted": counted}, UNIT if random else None)
 
     def layers(self, of: Evaluation) -> list[LayerRow]:
         """Return the cost of each layer with a round, its preparation included."""

@@ -6,12 +6,11 @@ second win, and let an image explode now and then where squares follow one anoth
 is encrypted, with the shares of the protocol itself.
 """
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from privcirnet.artifact.summaries import TruncationTrial
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.mpc.local.parallel import truncate_client, truncate_server
 from privcirnet.he.program.interpreter import interpret
@@ -36,17 +35,13 @@ class Trial:
     logits: np.ndarray
 
 
-def rehearse(program: Program, trial: Trial, bar: Bar = silent) -> dict[str, float]:
-    """Classify images with truncations to nearest and at random, once each.
+def rehearse(program: Program, trial: Trial, bar: Bar = silent) -> TruncationTrial:
+    """Return the effect of random truncations on images, each classified to nearest and at random, once.
+
+    Images that go beyond the program's bound even if rounded to nearest are neither changed nor refused.
 
     Args:
         program: program whose truncations are all at random.
-
-    Returns:
-        {"images": N, "changed": of them whose class random truncations change, "refused": of the others whose logits
-        are then beyond the program's bound, so that a client refuses them, "differ": of the images, those whose class
-        is then not the quantized network's, "difference": of the logits, the largest as a share of the largest logit,
-        in the median image}. Images that go beyond the bound even if rounded to nearest are neither.
     """
 
     def truncate(node: Node, values: Values) -> Values:
@@ -54,48 +49,26 @@ def rehearse(program: Program, trial: Trial, bar: Bar = silent) -> dict[str, flo
         return on_shares(values, node.operation.bits, program.parameters.plain_modulus, masks)
 
     masks = np.random.default_rng(0)  # nothing is hidden here
-    counts: dict[str, float] = {"images": len(trial.images), "changed": 0, "refused": 0}
-    logits: list[np.ndarray] = []
+    changed, refused, rows = 0, 0, list[np.ndarray]()
     with bar("rehearsing truncations", len(trial.images)) as advance:
         for image in trial.images:
             want = interpret(program, image)[program.output.name]
             got = interpret(program, image, truncate)[program.output.name]
             if not _beyond(program, want):
-                changed = bool(got.argmax() != want.argmax())
-                counts["changed"] += changed
-                counts["refused"] += not changed and _beyond(program, got)
-            logits.append(got.reshape(-1) * 2.0**program.output.log_step)
+                differs = bool(got.argmax() != want.argmax())
+                changed, refused = changed + differs, refused + (not differs and _beyond(program, got))
+            rows.append(got.reshape(-1) * 2.0**program.output.log_step)
             advance()
-    return counts | _apart(np.stack(logits), trial.logits)
+    logits, quantized = np.stack(rows), trial.logits
+    far, size = np.abs(logits - quantized).max(axis=1), np.abs(quantized).max(axis=1)
+    shares = far / np.where(size > 0, size, 1)
+    usual = shares[np.isfinite(shares)]  # an image beyond the bounds may have no logits at all
+    differ = int((logits.argmax(axis=1) != quantized.argmax(axis=1)).sum())
+    return TruncationTrial(len(rows), changed, refused, differ, float(np.median(usual)) if len(usual) else None)
 
 
 def _beyond(program: Program, answer: Values) -> bool:
     return width(answer) > program.output_bits > 0
-
-
-def spoiled(rehearsal: Mapping[str, float]) -> bool:
-    """Return whether random truncations changed the class of more than one image in a hundred, or had one refused."""
-    return rehearsal["changed"] > rehearsal["images"] / 100 or rehearsal["refused"] > 0
-
-
-def _apart(logits: np.ndarray, quantized: np.ndarray) -> dict[str, float]:
-    """Return the distance of logits from the quantized network's, both (N, classes)."""
-    far, size = np.abs(logits - quantized).max(axis=1), np.abs(quantized).max(axis=1)
-    shares = far / np.where(size > 0, size, 1)
-    differ = int((logits.argmax(axis=1) != quantized.argmax(axis=1)).sum())
-    usual = shares[np.isfinite(shares)]  # an image beyond the bounds may have no logits at all
-    return {"differ": differ, "difference": float(np.median(usual)) if len(usual) else math.inf}
-
-
-def in_words(rehearsal: Mapping[str, float]) -> str:
-    """Return in a clause the distance of encrypted logits from the quantized network's.
-
-    Args:
-        rehearsal: result of :func:`rehearse`.
-    """
-    differ, images = f"{rehearsal['differ']:.0f}", f"{rehearsal['images']:.0f}"
-    off = f"encrypted logits {rehearsal['difference']:.1%} off the quantized network's"
-    return f"{off}, {differ} of {images} classes differ"
 
 
 def on_shares(values: Values, bits: int, t: int, masks: np.random.Generator) -> Values:

@@ -131,19 +131,19 @@ def test_a_saved_program_gives_the_same_answers(program, tmp_path):
 def test_a_program_says_how_far_encrypted_logits_are_from_the_quantized_network(program, quantized, tmp_path):
     """It is measured when the program is made, and kept with it, as is the profile."""
     found = program.rehearsal
-    assert found["images"] == len(IMAGES)
-    assert f"encrypted logits {found['difference']:.1%} off the quantized network's" in str(program)
+    assert found.images == len(IMAGES)
+    assert f"encrypted logits {found.difference:.1%} off the quantized network's" in str(program)
     few = IMAGES[:8]
     with torch.no_grad():
         want = quantized(few)
     far = (program(few, engine="cleartext") - want).abs().amax(1) / want.abs().amax(1)
-    assert found["difference"] / 3 < far.median() < 3 * found["difference"]
+    assert found.difference / 3 < far.median() < 3 * found.difference
     program.save(tmp_path / "program")
     again = pc.load(tmp_path / "program")
     assert (again.rehearsal, again.profile, str(again)) == (found, program.profile, str(program))
     silent = pc.compile(quantized, IMAGES, profile=program.profile, progress=False, rehearsed_images=0)
     silent.save(tmp_path / "program")
-    assert pc.load(tmp_path / "program").rehearsal == {}
+    assert pc.load(tmp_path / "program").rehearsal is None
     assert "encrypted logits" not in str(silent)
     with pytest.raises(pc.RuleError, match=r"rehearsed_images must be at least 0: got -1; use 128"):
         pc.compile(quantized, IMAGES, profile=program.profile, progress=False, rehearsed_images=-1)
@@ -151,7 +151,7 @@ def test_a_program_says_how_far_encrypted_logits_are_from_the_quantized_network(
 
 @pytest.mark.parametrize(("differ", "warned"), [(0, False), (9, False), (10, True)])
 def test_a_run_warns_of_classes_that_are_not_the_quantized_networks(program, differ, warned):
-    doubted = dataclasses.replace(program, rehearsal={**program.rehearsal, "differ": differ})
+    doubted = dataclasses.replace(program, rehearsal=dataclasses.replace(program.rehearsal, differ=differ))
     said = pytest.warns(UserWarning, match=r"of 96 classes differ; .*exact") if warned else nullcontext()
     with said:
         doubted(IMAGES[:1], engine="cleartext")
@@ -264,7 +264,7 @@ def test_a_networks_own_activations_run_exactly(plan):
     ):
         assert re.search(f"\n{row}\n", repr(program))
     program = pc.compile(quantized, IMAGES, answer="top1", profile=plan.profile, progress=False)
-    assert program.rehearsal["differ"] == program.rehearsal["difference"] == 0
+    assert program.rehearsal.differ == program.rehearsal.difference == 0
     assert torch.equal(program(IMAGES[:2], check=True), nn.functional.one_hot(truth[:2].argmax(1), 4).float())
     with pytest.raises(pc.RuleError, match=r"answer=top1 needs .*truncation=exact: got random"):
         pc.compile(quantized, IMAGES, nonlinear="refused", answer="top1", progress=False)

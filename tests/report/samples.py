@@ -41,12 +41,23 @@ def layer(name, kind, seed, block_size=None):
     }
 
 
+def cost(seconds, size, rounds, **links):
+    """Costs of an image; a link's seconds are of work, bytes and round trips."""
+    names = "compute", "transfer", "round_trips"
+    predicted = {name: dict(zip(names, parts, strict=True)) | {"seconds": sum(parts)} for name, parts in links.items()}
+    return {"seconds": seconds, "bytes_up": 0, "bytes_down": size, "rounds": rounds, "links": predicted}
+
+
+COMPARED = {"processes": 1, "argmax_equal": 6, "logit_max_difference": 0.0, "logit_range": 9.5, "seconds_server": 0.456}
+
+
 def summaries():
     blocks = {EVIL: 1, "body.conv1": 4, "body.conv2": 8, "head": 2}
     sizes = {EVIL: [1], "body.conv1": [1, 2, 4, 8], "body.conv2": [1, 2, 4, 8, 16], "head": [1, 2]}
     return {
         "train": training("train", 97.83, 262_656),
         "search": {
+            "counted": False,
             "budget_s": 0.9,
             "latency_predicted_s": 0.853,
             "uniform": {str(b): {"latency_predicted_s": s} for b, s in ((1, 3.1), (2, 1.7), (4, 1.0), (8, 0.7))},
@@ -54,6 +65,7 @@ def summaries():
             "block_sizes": blocks,
             "sensitivity": {m: {str(b): 0 if b == 1 else 3e-5 * b**2.6 for b in sizes[m]} for m in blocks},
             "latency": {m: {str(b): 0.9 / b for b in sizes[m]} for m in blocks},
+            "activations": {},
             "seconds": 12.3,
         },
         "finetune": training("finetune", 97.12, 61_234),
@@ -61,31 +73,49 @@ def summaries():
         "export": {
             "choice": {"reason": "n = 8192 is <fast> enough", "table": ["row"]},
             "program": "program",
+            "mode": "interactive",
+            "nodes": 12,
+            "linear": 4,
             "plain_modulus": 1099511922689,
             "plain_modulus_bits": 41,
             "ring_degree": 8192,
             "log_q": 214,
             "security_bits": 128,
             "max_value_bits": 22,
-            "truncation": {"failure_per_image_log2": -9.4},
+            "bounds": "proved",
+            "bounds_bits": {EVIL: 22},
+            "guard_bits": 3,
+            "answer": "logits",
+            "output_bits": 20,
+            "truncation": {"failure_per_image_log2": -9.4, "unnoticed_per_image_log2": -30.0},
+            "flooding_bits": 43,
+            "flooding_distance_bits": 34.25,
             "bytes_plaintexts": 12_345_678,
             "bytes_plaintexts_dense": 45_678_901,
+            "stacks": {},
+            "bytes_stacks": 0,
             "seconds": 3.2,
         },
         "infer": {
             "engine": "tenseal",
             "images": 6,
             "top1_float": 100.0,
-            "top1_clear": 83.33,
             "top1_encrypted": 83.33,
-            "logits_equal": 6,
-            "argmax_equal": 6,
-            "logit_max_difference": 0.0,
-            "unit": "1 unit of each truncation",
-            "seconds_per_image": 0.912,
-            "bytes_per_image": 9_876_543,
+            "cost": cost(0.912, 9_876_543, 6),
+            "seconds_images": [3.84, *5 * [0.912]],
+            "seconds_setup": 1.5,
+            "seconds_client": 0.345,
             "bytes_keys": 23_456_789,
-            "seconds": 8.4,
+            "memory": {"both": 612_000_000},
+            "audit": {
+                "mode": "integer",
+                **COMPARED,
+                "top1_clear": 83.33,
+                "logits_equal": 6,
+                "unit": "1 unit of each truncation",
+                "wrong_nodes": [],
+            },
+            "refused": [],
             "layers": [
                 layer(EVIL, "conv", 1, 1),
                 layer("square1", "square", 2),

@@ -11,7 +11,7 @@ from privcirnet.artifact.summaries import LayerRow
 from privcirnet.errors import RuleError
 from privcirnet.report import build_page, load_runs, print_tables
 from privcirnet.report.page import level_chart, precision_chart
-from tests.report.samples import Elements, layer, summaries, write
+from tests.report.samples import COMPARED, Elements, cost, layer, summaries, write
 
 
 def rows():
@@ -25,25 +25,26 @@ def rows():
     return found
 
 
-def ckks(**changes):
+def ckks():
     """Summaries as export and infer write them with mode=ckks."""
     found = summaries()
     predictions = [{"index": i, "label": i, "float": i, "clear": i, "encrypted": i} for i in range(6)]
     predictions[1] |= {"logits": [None, 2.5, 1.0], "logits_clear": [0.5, 2.5, 1.0]}
-    infer = {"mode": "ckks", "images": 6, "top1_float": 100.0, "top1_clear": 100.0, "top1_encrypted": 100.0}
-    infer |= {"logits_bits": 21.53, "argmax_equal": 6, "beyond": [4], "bootstrappings": 8}
-    infer |= {
+    circuit = {"levels": 20, "bootstrappings": 8, "precision_bits": 22.4, "operations": {"rotate": 9}}
+    circuit |= {"rotation_keys": 5, "bytes_keys_server": 5_000_000_000, "bytes_weights": 4_000_000_000}
+    circuit |= {"processor_seconds_predicted": {"layers": 20.0, "bootstrapping": 30.0}}
+    audit = {"mode": "ckks", **COMPARED, "top1_clear": 100.0, "seconds_server": 38.8, "logits_bits": 21.53}
+    infer = found["infer"] | {
+        "top1_encrypted": 100.0,
+        "cost": cost(39.0, 4_780_000, 1),
         "memory": {"both": 12_200_000_000},
-        "seconds_client": 0.2,
-        "seconds_server": 38.8,
-        "seconds_per_image": 39.0,
-        "bytes_per_image": 4_780_000,
+        "audit": audit | {"logits_bits_images": 6 * [21.53], "beyond": [4], "circuit": circuit},
         "layers": rows(),
         "predictions": predictions,
     }
-    export = {"mode": "ckks", "ring_degree": 65536, "log_q": 1736, "security_bits": 128}
-    export |= {"levels": 20, "failure_bits": 39, "depth_squares": 19, "bounds": "measured"}
-    return {"train": found["train"], "export": export, "infer": infer | changes}
+    export = {"mode": "ckks", "ring_degree": 65536, "log_q": 1736, "security_bits": 128, "scale_bits": 45}
+    export |= {"level_image": 4, "failure_bits": 39, "depth_squares": 19, "circuit": circuit}
+    return {"train": found["train"], "export": export, "infer": infer}
 
 
 @pytest.fixture

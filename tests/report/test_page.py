@@ -11,7 +11,8 @@ from privcirnet.artifact.summaries import Prediction
 from privcirnet.errors import RuleError
 from privcirnet.report import build_page, load_runs, print_tables
 from privcirnet.report.page import marks, shown_logits
-from tests.report.samples import Elements, page_with, summaries, write
+from tests.report.samples import Elements, cost, page_with, summaries, write
+from tests.report.test_levels import ckks
 
 
 def test_page_loads_nothing_from_outside(root):
@@ -39,15 +40,11 @@ def test_page_shows_every_number_of_every_layer(root):
 
 def test_page_shows_what_two_processes_measured_and_what_links_add(root):
     def apart(contents):
-        contents["export"] |= {"flooding_bits": 43, "flooding_distance_bits": 34.25}
         contents["infer"] |= {
-            "processes": 2,
-            "rounds": 6,
-            "seconds_client": 0.345,
-            "seconds_server": 0.456,
+            "cost": cost(0.912, 9_876_543, 6, wan=(0.9, 1.11, 7.12)),
             "memory": {"client": 612_000_000, "server": 1_230_000_000},
-            "links": {"wan": {"compute": 0.9, "transfer": 1.11, "round_trips": 7.12, "seconds": 9.13}},
         }
+        contents["infer"]["audit"]["processes"] = 2
         for row in contents["infer"]["layers"]:
             row["rounds"] = 1
 
@@ -69,10 +66,10 @@ def test_page_shows_what_two_processes_measured_and_what_links_add(root):
     assert cells.count("5") == 1, "rounds in all"
 
 
-def test_page_says_nothing_of_what_one_process_does_not_measure(root):
+def test_page_says_nothing_of_what_is_not_there(root):
     page = build_page(load_runs(root))
     assert page.count("in one process") == 2
-    for words in ("Over a network", "most memory", "logits</summary>", "2^-40"):
+    for words in ("Over a network", "Before the image", "logits</summary>", "None"):
         assert words not in page
 
 
@@ -123,14 +120,12 @@ def test_logits_that_do_not_follow_raise_an_alarm(root):
     page = build_page(load_runs(root))
     assert "⚠" not in page
     assert "to within 1 unit of each truncation" in page
-    assert "⚠" in page_with(root, lambda c: c["infer"].update(logits_equal=5))
+    assert "⚠" in page_with(root, lambda c: c["infer"]["audit"].update(logits_equal=5))
 
 
 def test_bounds_are_said_in_words(root):
-    assert "bounds on values" not in build_page(load_runs(root))
     contents = summaries()
-    contents["export"] |= {"bounds": "proved", "bounds_exceeded": None}
-    assert "<dd>Proved for every image.</dd>" in build_page(load_runs(write(root, contents)))
+    assert "<dd>Proved for every image.</dd>" in build_page(load_runs(root))
     contents["export"] |= {"bounds": "measured", "bounds_exceeded": {"images": 512, "beyond": 3, "spare_bits": -1}}
     page = build_page(load_runs(write(root, contents)))
     assert "answered wrongly. 3 of 512 held-out images do." in page
@@ -171,7 +166,7 @@ def test_the_logits_of_a_refused_result_are_not_shown():
 
 def test_rehearsed_truncations_are_said_in_words(root):
     def rehearse(contents):
-        contents["export"] |= {"guard_bits": 3, "rehearsal": {"images": 32, "changed": 1, "refused": 0}}
+        contents["export"]["rehearsal"] = {"images": 32, "changed": 1, "refused": 0, "differ": 2, "difference": 0.01}
 
     words = "with 3 guard bits, changes the class of 1 of 32 held-out images."
     assert words not in build_page(load_runs(root))
@@ -203,21 +198,11 @@ def test_prediction_marks_name_a_float_that_differs():
 
 def test_page_shows_what_was_done_before_the_images(root):
     def prepared(contents):
-        contents["infer"] |= {
-            "prepared": 5,
-            "online": {
-                "seconds_per_image": 0.123,
-                "bytes_per_image": 1_230_000,
-                "rounds": 18,
-                "links": {"wan": {"compute": 0.1, "transfer": 0.2, "round_trips": 1.44, "seconds": 1.74}},
-            },
-            "preparation": {
-                "seconds_per_image": 2.34,
-                "bytes_per_image": 45_600_000.0,
-                "rounds_per_image": 5.125,
-                "links": {"wan": {"compute": 2.3, "transfer": 5.1, "round_trips": 3.28, "seconds": 10.7}},
-            },
-        }
+        online, offline = (
+            cost(0.123, 1_230_000, 18, wan=(0.1, 0.2, 1.44)),
+            cost(2.34, 45_600_000, 5.125, wan=(2, 5, 3.7)),
+        )
+        contents["infer"]["phases"] = {"prepared": 5, "dropped": [], "online": online, "offline": offline}
 
     assert "Before the image, and with it" not in page_with(root, lambda contents: None)
     page = page_with(root, prepared).replace("\xa0", " ")
@@ -227,14 +212,9 @@ def test_page_shows_what_was_done_before_the_images(root):
 
 def both_phases(contents):
     """Of an exact program whose images wait for their preparation."""
-    contents["infer"] |= {
-        "prepared": 0,
-        "rounds": 39,
-        "seconds_per_image": 20.6,
-        "bytes_per_image": 9_860_000,
-        "online": {"seconds_per_image": 1.71, "bytes_per_image": 990_000, "rounds": 31, "links": {}},
-        "preparation": {"seconds_per_image": 18.9, "bytes_per_image": 8_870_000.0, "rounds_per_image": 8.0},
-    }
+    online, offline = cost(1.71, 990_000, 31), cost(18.9, 8_870_000, 8)
+    phases = {"prepared": 0, "dropped": [], "online": online, "offline": offline}
+    contents["infer"] |= {"cost": cost(20.6, 9_860_000, 39), "phases": phases}
 
 
 def test_phases_are_told_apart_where_nothing_was_prepared_before(root):
@@ -255,7 +235,7 @@ def test_phases_are_told_apart_where_nothing_was_prepared_before(root):
 def test_what_a_counted_profile_predicts_is_no_time(root):
     def counted(contents):
         contents["search"] |= {"counted": True, "budget_s": 24165.57, "latency_predicted_s": 2020.4}
-        contents["infer"]["counted"] = True
+        contents["infer"]["audit"]["counted"] = True
 
     page = page_with(root, counted).replace("\xa0", " ")
     search = page[page.index('<section id="blocks">') : page.index('<section id="layers">')]
@@ -275,8 +255,6 @@ def test_a_ckks_chain_has_no_quantized_stage(tmp_path):
     content.pop("qat")
     with pytest.raises(RuleError, match="needs the run directory of every stage"):
         load_runs(write(tmp_path / "missing", content))
-    content["export"] |= {"mode": "ckks", "levels": 20, "failure_bits": 39, "depth_squares": 2}
-    content["infer"] |= {"mode": "ckks", "logits_bits": 21.5}
-    page = build_page(load_runs(write(tmp_path / "ckks", content)))
+    page = build_page(load_runs(write(tmp_path / "ckks", ckks())))
     assert "values are approximate and rescaled under encryption" in page
     assert "truncation unit" not in page

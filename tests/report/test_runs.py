@@ -15,12 +15,11 @@ from tests.report.samples import Elements, page_with, summaries, training, write
 def test_only_the_required_keys_are_needed(root):
     def bare(contents):
         for stage in ("train", "finetune", "qat"):
-            contents[stage] = {"top1": 90.0}
-        contents["search"] = {"block_sizes": {"head": 2}}
-        contents["export"] = {k: contents["export"][k] for k in ("ring_degree", "log_q", "plain_modulus_bits")}
-        contents["export"]["security_bits"] = 128
-        for key in ("engine", "argmax_equal", "logit_max_difference", "unit", "bytes_keys", "seconds"):
-            del contents["infer"][key]
+            del contents[stage]["history"]
+        for key in ("seconds", "mode"):
+            del contents["export"][key]
+        del contents["infer"]["top1_float"]
+        del contents["infer"]["audit"]["unit"]
         contents["infer"]["layers"] = [{"name": "head"}]
 
     page = page_with(root, bare)
@@ -52,8 +51,7 @@ def test_activations_that_stayed_are_no_polynomials(root):
 def test_a_network_that_runs_as_it_is_has_neither_plan_nor_blocks(root):
     """Dense, with exact truncations: no search, no finetune."""
     contents = summaries()
-    contents["export"]["truncation"] |= {"exact": True}
-    del contents["infer"]["unit"]
+    del contents["export"]["truncation"], contents["infer"]["audit"]["unit"]
     write(root, contents)
     for stage in ("search", "finetune"):
         shutil.rmtree(root / stage)
@@ -98,6 +96,11 @@ def test_missing_directory(root):
     ("change", "message"),
     [
         (lambda c: c["infer"].pop("layers"), r"'layers' is missing; run `python infer\.py root="),
+        (lambda c: c["infer"].pop("audit"), r"'audit' is missing; run `python infer\.py root="),
+        (lambda c: c["infer"]["audit"].pop("logits_equal"), r"'audit\.logits_equal' is missing"),
+        (lambda c: c["infer"]["audit"].update(mode="leveled"), r"'audit\.mode' must be 'integer', not 'leveled'"),
+        (lambda c: c["export"].update(mode="ckks"), r"'scale_bits' is missing; run `python export\.py root="),
+        (lambda c: c["export"].update(truncation={"exact": True}), r"'truncation\.failure_per_image_log2' is missing"),
         (lambda c: c["infer"]["layers"][2].pop("name"), r"'layers\[2\]\.name' is missing"),
         (lambda c: c["infer"]["layers"][0].update(rotations="many"), r"'layers\[0\]\.rotations' must be int, not str"),
         (

@@ -8,7 +8,7 @@ from rich.console import Console
 from privcirnet.cli.report import main
 from privcirnet.report import build_page, load_runs, print_tables
 from privcirnet.report.runs import RECORDS
-from tests.report.samples import EVIL, summaries, write
+from tests.report.samples import EVIL, cost, summaries, write
 
 
 def test_tables_in_the_terminal(root):
@@ -31,13 +31,8 @@ def test_script_writes_the_page(root, monkeypatch, capsys):
 
 def test_the_closing_line_says_what_a_prepared_image_took(tmp_path) -> None:
     content = summaries()
-    links = {"wan": {"compute": 0.1, "transfer": 0.2, "round_trips": 1.44, "seconds": 1.74}}
-    online = {"seconds_per_image": 0.123, "bytes_per_image": 1_230_000, "rounds": 18, "links": links}
-    content["infer"] |= {
-        "prepared": 5,
-        "online": online,
-        "preparation": {"seconds_per_image": 2.34, "bytes_per_image": 4.56e7},
-    }
+    online, offline = cost(0.123, 1_230_000, 18), cost(2.34, 45_600_000, 5)
+    content["infer"]["phases"] = {"prepared": 5, "dropped": [], "online": online, "offline": offline}
     stream = io.StringIO()
     print_tables(load_runs(write(tmp_path / "demo", content)), Console(file=stream, width=200))
     said = "5 images took 123 ms and 1.23 MB, after 2.34 s of preparation each"

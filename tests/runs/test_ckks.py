@@ -63,21 +63,22 @@ def test_an_encrypted_run_says_how_right_it_is_and_what_it_took(program):
     mode = Ckks(known)
     found = evaluate(mode, images, bar=bars)
     summary = json.loads(json.dumps(plain(found.summary(LABELS, LABELS))))
-    assert (summary["argmax_equal"], summary["beyond"], summary["rounds"]) == (2, [], 1)
-    assert 19 < summary["logits_bits"] == min(summary["logits_bits_images"]) < 40
-    assert "logits_equal" not in summary
-    assert summary["logit_max_difference"] <= 2 ** -summary["precision_bits"] * known.sums.answer
-    assert (summary["bootstrappings"], summary["levels"]) == (5, known.bootstrapping.parameters.levels)
-    names = "bytes_up", "bytes_down", "bytes_keys", "seconds_setup", "processor_seconds_predicted"
-    assert min(summary[name] for name in names) > 0
-    assert 1.5 < summary["bytes_keys_server"] / summary["bytes_keys"] < 3, "seeds travel instead of half of a key"
+    cost, audit, circuit = summary["cost"], summary["audit"], summary["audit"]["circuit"]
+    assert (audit["argmax_equal"], audit["beyond"], cost["rounds"]) == (2, [], 1)
+    assert 19 < audit["logits_bits"] == min(audit["logits_bits_images"]) < 40
+    assert "phases" not in summary
+    assert audit["logit_max_difference"] <= 2 ** -circuit["precision_bits"] * known.sums.answer
+    assert (circuit["bootstrappings"], circuit["levels"]) == (5, known.bootstrapping.parameters.levels)
+    figures = cost["bytes_up"], cost["bytes_down"], summary["bytes_keys"], summary["seconds_setup"]
+    assert min(*figures, *circuit["processor_seconds_predicted"].values()) > 0
+    assert 1.5 < circuit["bytes_keys_server"] / summary["bytes_keys"] < 3, "seeds travel instead of half of a key"
     rows = summary["layers"]
-    assert sum(row["rotations"] for row in rows) == summary["operations"]["rotate"] > 0
-    assert sum(row["seconds"] for row in rows) == pytest.approx(summary["seconds_server"], rel=0.2)
+    assert sum(row["rotations"] for row in rows) == circuit["operations"]["rotate"] > 0
+    assert sum(row["seconds"] for row in rows) == pytest.approx(audit["seconds_server"], rel=0.2)
     assert [row["name"] for row in rows if row["kind"] == "bootstrapping"] == [
         f"{known.sums.nodes[place].name} bootstrapping" for place in mode.circuit.circuit.placement.bootstrapped
     ]
-    assert [bar[1:] for bar in bars.seen] == [(0, 0), *((n, n) for n in (40, summary["rotation_keys"] + 1))]
+    assert [bar[1:] for bar in bars.seen] == [(0, 0), *((n, n) for n in (40, circuit["rotation_keys"] + 1))]
 
 
 def test_the_twin_in_clear_counts_what_the_server_does(program, monkeypatch):
@@ -86,12 +87,14 @@ def test_the_twin_in_clear_counts_what_the_server_does(program, monkeypatch):
     made = ckks.CkksServer
     monkeypatch.setattr(ckks, "CkksServer", lambda *given: servers.append(made(*given)) or servers[0])
     encrypted = told(known, images[:1], RunOptions(weights_gb=0))
-    assert (encrypted["bytes_weights"], encrypted["argmax_equal"]) == (0, 1), "weights are encoded for every image"
+    audit, operations = encrypted["audit"], encrypted["audit"]["circuit"]["operations"]
+    assert (audit["circuit"]["bytes_weights"], audit["argmax_equal"]) == (0, 1), "weights are encoded for every image"
     clear = told(known, images[:1], RunOptions("cleartext"))
-    assert clear["operations"] == encrypted["operations"]
+    assert clear["audit"]["circuit"]["operations"] == operations
     for name in ("rotate", "multiply", "conjugate"):
-        assert servers[0].counts[name] == encrypted["operations"][name]
-    assert (clear["bytes_keys"], clear["argmax_equal"]) == (0, 1)
+        assert servers[0].counts[name] == operations[name]
+    assert (clear["bytes_keys"], clear["audit"]["argmax_equal"]) == (0, 1)
+    assert clear["audit"]["circuit"]["bytes_keys_server"] == 0
     sent = known.sums.answer * np.array(clear["predictions"][0]["logits_clear"])
     assert sent.shape == (4,)
 
@@ -100,16 +103,15 @@ def test_a_weight_that_changed_is_noticed(program, monkeypatch):
     known, images = program
     honest = hoisting.EncodedMap.weights
     monkeypatch.setattr(hoisting.EncodedMap, "weights", lambda *given: honest(*given)[::-1].copy())
-    summary = told(known, images[:1])
-    assert summary["logits_bits"] < 5
+    assert told(known, images[:1])["audit"]["logits_bits"] < 5
 
 
 def test_an_image_beyond_the_bounds_is_named(program):
     known, images = program
     for factor in (4, 100):
-        summary = told(known, np.stack([images[0], factor * images[1]]), RunOptions("cleartext"))
-        assert summary["beyond"] == [1]
-        assert summary["logits_bits_images"][0] > 19 > summary["logits_bits_images"][1]
+        audit = told(known, np.stack([images[0], factor * images[1]]), RunOptions("cleartext"))["audit"]
+        assert audit["beyond"] == [1]
+        assert audit["logits_bits_images"][0] > 19 > audit["logits_bits_images"][1]
 
 
 def test_what_cannot_run_is_refused_before_anything_is_encrypted(program, monkeypatch):
@@ -169,9 +171,9 @@ def test_what_is_exported_is_secure_and_says_what_it_takes():
     assert model.training, "the network is left as it was"
     facts = ckks_facts(program, program.rehearsed(0))
     assert (facts.ring_degree, facts.log_q, facts.security_bits) == (65536, 1736, 128)
-    assert (facts.bootstrappings, facts.levels, facts.bounds) == (3, 20, "measured")
-    assert facts.precision_bits > 15
-    assert 10 < facts.processor_seconds_predicted["bootstrapping"] < 20
+    assert (facts.circuit.bootstrappings, facts.circuit.levels) == (3, 20)
+    assert facts.circuit.precision_bits > 15
+    assert 10 < facts.circuit.processor_seconds_predicted["bootstrapping"] < 20
 
 
 def test_what_is_no_residual_network_of_squares_is_refused():

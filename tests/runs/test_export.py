@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from privcirnet.artifact.summaries import TruncationTrial
 from privcirnet.config import CompileConfig, HEConfig
 from privcirnet.data import ImageData, load
 from privcirnet.errors import DoesNotFit, RuleError
@@ -173,7 +174,7 @@ def test_guard_bits_are_the_fewest_that_no_rehearsed_image_needs_more_of(enough,
 
     def rehearse(bits, trial, bar):
         tried.append(bits)
-        return {"images": 8, "changed": int(bits < enough), "refused": 0}
+        return TruncationTrial(8, changed=int(bits < enough))
 
     monkeypatch.setattr(export, "refined", refined)
     monkeypatch.setattr(export, "rehearse", rehearse)
@@ -181,4 +182,4 @@ def test_guard_bits_are_the_fewest_that_no_rehearsed_image_needs_more_of(enough,
     lowered, rehearsal = export._guarded(Mock(), Mock(), free, Mock(), silent)
     assert lowered.guard_bits == taken
     assert tried == [*range(2, taken + 1)]
-    assert bool(rehearsal["changed"]) == (taken < enough)
+    assert bool(rehearsal.changed) == (taken < enough)

@@ -4,6 +4,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from privcirnet.artifact.summaries import TruncationTrial
 from privcirnet.runs import rehearsal
 from privcirnet.runs.rehearsal import Trial
 from tests.ladder.surgery import RESNET
@@ -22,9 +23,9 @@ def test_truncations_are_floor_or_ceiling_each_as_often_as_the_part_that_is_cut_
 
 def test_truncations_at_random_leave_clear_classes():
     found = rehearsal.rehearse(PROGRAM, TRIAL)
-    assert found["images"] == 6
-    assert 0 <= found["changed"] <= 6
-    assert found["refused"] == 0
+    assert found.images == 6
+    assert 0 <= found.changed <= 6
+    assert found.refused == 0
 
 
 def test_changed_classes_are_counted(monkeypatch):
@@ -35,8 +36,8 @@ def test_changed_classes_are_counted(monkeypatch):
 
     monkeypatch.setattr(rehearsal, "interpret", opposite)
     result = rehearsal.rehearse(PROGRAM, TRIAL)
-    assert (result["images"], result["changed"], result["refused"]) == (6, 6, 0)
-    assert rehearsal.spoiled(result)
+    assert (result.images, result.changed, result.refused) == (6, 6, 0)
+    assert result.spoiled
 
 
 def test_how_far_logits_are_from_the_quantized_networks_is_measured(monkeypatch):
@@ -47,10 +48,15 @@ def test_how_far_logits_are_from_the_quantized_networks_is_measured(monkeypatch)
     quantized = np.array([[-4.0, 8.0, 2.0], [0.0, 2.0, 10.0], [0.0, 10.0, 9.0]])
     unbounded = dataclasses.replace(PROGRAM, output_bits=0)
     found = rehearsal.rehearse(unbounded, Trial(IMAGES[:3], quantized))
-    exact = {"images": 3, "changed": 0, "refused": 0, "differ": 1}
-    assert found == {**exact, "difference": pytest.approx(0.2, abs=2.0**output.log_step)}
-    said = "encrypted logits 20.0% off the quantized network's, 1 of 3 classes differ"
-    assert rehearsal.in_words({**found, "difference": 0.2}) == said
+    assert found == TruncationTrial(3, 0, 0, 1, pytest.approx(0.2, abs=2.0**output.log_step))
+    said = "off the quantized network's, 1 of 3 classes differ"
+    assert str(dataclasses.replace(found, difference=0.2)) == f"encrypted logits 20.0% {said}"
+    assert str(dataclasses.replace(found, difference=None)) == f"encrypted logits far {said}"
+
+
+def test_logits_that_are_no_numbers_have_no_difference():
+    quantized = np.full_like(TRIAL.logits, np.nan)
+    assert rehearsal.rehearse(PROGRAM, Trial(IMAGES, quantized)).difference is None
 
 
 @pytest.mark.parametrize(("nearest", "random", "refused"), [(2, 2, 0), (2, 100, 6), (100, 200, 0)])
@@ -63,8 +69,8 @@ def test_logits_that_truncations_bring_beyond_the_bound_are_refused(nearest, ran
 
     monkeypatch.setattr(rehearsal, "interpret", logits)
     result = rehearsal.rehearse(dataclasses.replace(PROGRAM, output_bits=4), TRIAL)
-    assert (result["changed"], result["refused"]) == (0, refused)
-    assert rehearsal.spoiled(result) == bool(refused)
+    assert (result.changed, result.refused) == (0, refused)
+    assert result.spoiled == bool(refused)
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -41,8 +41,8 @@ def test_a_throttled_evaluation_predicts_no_link(monkeypatch) -> None:
     monkeypatch.setattr("privcirnet.runs.parties.Throttled", partial(Throttled, wait=waited.append))
     images = random_image(program)[None]
     found = evaluate(Interactive(program), images, RunOptions("cleartext", throttle="wan")).summary(None, np.zeros(1))
-    assert (found.throttle, found.links) == ("wan", {})
-    assert sum(waited) == pytest.approx(found.bytes_per_image / 9e6 + (found.rounds or 0) * 80e-3)
+    assert (found.throttle, found.cost.links, found.phases.offline.links) == ("wan", {}, {})
+    assert sum(waited) == pytest.approx(found.cost.bytes / 9e6 + found.cost.rounds * 80e-3)
 
 
 @pytest.mark.parametrize("name", ["local", "dsl"])

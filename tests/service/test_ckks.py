@@ -78,7 +78,7 @@ def test_over_grpc(server, clear, tmp_path):
             found = infer(remote, IMAGES)
             assert (found.logits.argmax(axis=1) == clear.argmax(axis=1)).all()
             summary = found.summary(None, np.array([0, 1]))
-            assert (summary.images, summary.rounds, summary.mode, summary.layers) == (2, 1, "ckks", [])
+            assert (summary.images, summary.cost.rounds, summary.phases, summary.layers) == (2, 1, None, [])
             with pytest.raises(RuleError, match="a client may begin 2 images in all"):
                 infer(remote, IMAGES)
         with pytest.raises(RuleError, match="must be ckks: got mode=interactive"):

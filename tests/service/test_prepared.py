@@ -106,7 +106,7 @@ def test_metrics_and_audit_log_tell_images_and_preparations_apart(tmp_path):
 
 
 def dropped(found) -> list[str]:
-    return found.summary(None, np.zeros(len(IMAGES))).dropped
+    return found.summary(None, np.zeros(len(IMAGES))).phases.dropped
 
 
 def test_a_quota_of_preparations(tmp_path):

@@ -252,19 +252,18 @@ def wrap_probability(program: Program, sizes: Magnitudes) -> float:
     return wrapping_masks(program.nodes, sizes) / program.parameters.plain_modulus
 
 
-def truncation_facts(program: Program, sizes: Magnitudes) -> dict[str, object]:
-    """Return the probability that truncation on shares is wrong for an image, as plain data.
+def truncation_facts(program: Program, sizes: Magnitudes) -> dict[str, float]:
+    """Return the probability that truncation on shares is wrong for an image, as plain data; {} for exact truncation.
 
     Args:
         sizes: sizes of its values by node.
 
     Returns:
-        "failure_per_image_log2", which is None where no truncation can fail; "unnoticed_per_image_log2": about how
-        likely an image fails and its result passes for a right one.
+        "failure_per_image_log2"; "unnoticed_per_image_log2": about how likely an image fails and its result passes
+        for a right one.
     """
-    never = dict.fromkeys(("failure_per_image_log2", "unnoticed_per_image_log2"))
     if exact_steps(program.nodes):
-        return {"exact": True, **never}
+        return {}
     failure = math.log2(max(wrap_probability(program, sizes), 2.0**-200))
     return {"failure_per_image_log2": failure, "unnoticed_per_image_log2": failure - _spare_bits(program)}
 

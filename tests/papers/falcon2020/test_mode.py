@@ -51,14 +51,14 @@ def test_the_summary_has_the_keys_of_the_interactive_one(program, images):
     labels = np.array([0, 1])
     summary = json.loads(json.dumps(plain(found.summary(labels, labels))))
     assert found.wrong == [[], []]
-    assert (summary["logits_equal"], summary["argmax_equal"], summary["logit_max_difference"]) == (2, 2, 0.0)
-    assert summary["operations"]["rotate"] == program.plan.circuit.counts["rotate"] > 0
-    assert summary["rounds"] == 1
-    assert min(summary[name] for name in ("seconds_per_image", "bytes_per_image", "bytes_keys")) > 0
-    assert [step.images for step in steps] == [1, 2]
     record = fit(InferenceSummary, summary, "")
+    audit, cost = record.audit, record.cost
+    assert (audit.logits_equal, audit.argmax_equal, audit.logit_max_difference) == (2, 2, 0.0)
+    assert cost.rounds == 1
+    assert min(cost.seconds, cost.bytes, record.bytes_keys) > 0
+    assert [step.images for step in steps] == [1, 2]
     assert [row.name for row in record.layers] == ["conv", "square behind conv", "fc1", "square behind fc1", "fc2"]
-    assert sum(row.rotations for row in record.layers) == summary["operations"]["rotate"]
+    assert sum(row.rotations for row in record.layers) == program.plan.circuit.counts["rotate"] > 0
 
 
 def test_an_audit_finds_a_layer_that_went_wrong(program, images, monkeypatch):
@@ -74,7 +74,7 @@ def test_an_audit_finds_a_layer_that_went_wrong(program, images, monkeypatch):
     found = evaluate(Leveled(program), images[:1], CLEAR)
     assert found.wrong[0][0] == "conv"
     labels = np.array([0])
-    assert found.summary(labels, labels).logits_equal == 0
+    assert found.summary(labels, labels).audit.logits_equal == 0
 
 
 def test_pixels_beyond_the_range_are_refused(program, images):
@@ -90,7 +90,7 @@ def test_a_batch_shares_one_request(images):
     assert program.plan.public.batch > 2
     found, labels = evaluate(Leveled(program), images, CLEAR), np.array([0, 1])
     assert found.wrong == [[], []]
-    assert found.summary(labels, labels).logits_equal == 2
+    assert found.summary(labels, labels).audit.logits_equal == 2
     assert found.answers[0].bytes == found.answers[1].bytes
 
 
