@@ -1,6 +1,6 @@
 """Seconds and bytes of exact ReLUs, clips, floors and look-ups of 8 bits between two processes, over TCP on loopback.
 
-python benchmarks/exact_steps.py                                    65,536 values, t of 32 bits, both sources
+python benchmarks/exact_steps.py                                    65,536 values, t of 28 bits, both sources
 python benchmarks/exact_steps.py --values 1048576 --source silent
 
 Transfers begin once for a session and are not counted. A silent stock is filled before; of its seconds and bytes each
@@ -28,11 +28,11 @@ from privcirnet.he.mpc.ot import silent
 from privcirnet.he.mpc.ot.session import OT_PROTOCOLS, OtSession, initiate, respond
 from privcirnet.he.system import threads
 
-T, BITS = 4293918721, 11
+T, BITS = 167772161, 11
 STEPS: dict[str, ExactFloor | Lookup] = {
-    "ReLU": ExactFloor(T, 0, T),
-    "ReLU and floor": ExactFloor(T, BITS, T),
-    "clip and floor": ExactFloor(T, BITS, T, most=192),
+    "ReLU": ExactFloor(T, 0, T, bits=10),
+    "ReLU and floor": ExactFloor(T, BITS, T, bits=12),
+    "clip and floor": ExactFloor(T, BITS, T, bits=12, most=192),
     "floor": ExactFloor(T, BITS, T, (T >> 3) >> BITS << BITS),
     "look-up of 8 bits": Lookup(T, tuple(np.random.default_rng(0).integers(-128, 128, 256).tolist())),
 }
@@ -89,10 +89,11 @@ def slots(step: ExactFloor | Lookup) -> tuple[int, int]:
     return (step.up[-1].stop if isinstance(step, ExactFloor) else step.up), step.down[-1].stop
 
 
-def shares(values: int, turn: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def shares(step: ExactFloor | Lookup, values: int, turn: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The integers, and both parties' shares: the same for both processes."""
     rng = np.random.default_rng(turn)
-    x = rng.integers(-(T >> 4), T >> 4, values)
+    limit = 1 << step.f + step.bits - 1 if isinstance(step, ExactFloor) and step.relu else T >> 4
+    x = rng.integers(-limit, limit, values)
     client = rng.integers(0, T, values, dtype=np.uint64)
     return x, client, ((x - client.astype(np.int64)) % T).astype(np.uint64)
 
@@ -103,7 +104,7 @@ def client(address: Any, key: bytes, name: str, source: str, values: int, turns:
     step, line = STEPS[name], Line(Client(address, authkey=key))
     transfers = line.begin(initiate(source=source))
     for turn in range(turns):
-        _, own, _ = shares(values, turn)
+        _, own, _ = shares(step, values, turn)
         chooses, helps = slots(step)
         line.filled(line.begin, transfers, chooses * values, helps * values)
         line.connection.recv()
@@ -132,7 +133,7 @@ def measured(name: str, source: str, values: int, turns: int) -> dict[str, str]:
         transfers = line.answer(respond(source=source))
         theirs = 0
         for turn in range(turns):
-            x, _, own = shares(values, turn)
+            x, _, own = shares(step, values, turn)
             helps, chooses = slots(step)
             line.filled(line.answer, transfers, chooses * values, helps * values)
             line.connection.send("ready")

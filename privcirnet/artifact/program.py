@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from privcirnet.he.ckks.program import CkksProgram
 
 
-VERSION = 3
+VERSION = 4
 WEIGHTS, PLAINTEXTS, FULL_FOLDER = "weights.safetensors", "plaintexts.safetensors", "plaintexts_full"
 _FULL = re.compile(rf"{FULL_FOLDER}/[^/\\]+\.safetensors")
 """Names of optional files, all inside the folder, beside the three that are always there."""

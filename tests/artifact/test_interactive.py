@@ -218,7 +218,7 @@ class TestForeignFoldersAreLeftAlone:
 
 
 DAMAGE = (
-    "manifest must be readable JSON|must be a privcirnet-program of version 3|must match their checksums"
+    "manifest must be readable JSON|must be a privcirnet-program of version 4|must match their checksums"
     "|must list its files' checksums"
 )
 
@@ -249,10 +249,10 @@ class TestDamagedPrograms:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"format": "other"}, "must be a privcirnet-program of version 3: got .* other 3"),
-            ({"version": 4}, "must be a privcirnet-program of version 3: got .* privcirnet-program 4"),
-            ({"version": None}, "must be a privcirnet-program of version 3"),
-            ({"version": "one"}, "must be a privcirnet-program of version 3"),
+            ({"format": "other"}, "must be a privcirnet-program of version 4: got .* other 4"),
+            ({"version": 5}, "must be a privcirnet-program of version 4: got .* privcirnet-program 5"),
+            ({"version": None}, "must be a privcirnet-program of version 4"),
+            ({"version": "one"}, "must be a privcirnet-program of version 4"),
             ({"checksums": None}, "must list its files' checksums"),
             ({"checksums": {}}, "must list its files' checksums"),
             ({"bounds": "measured"}, "must match their checksums: got .*manifest.json"),

@@ -35,7 +35,7 @@ DEPTH = (*(Piece(4, 2, 1, 1),) * 2, Piece(4, 1, 4, 1), Piece(4, 1, 8, 1))
 """Twelve channels one by one, two tiles of each: both tiles of twice four together, those of four others apart."""
 
 
-def network(plain_bits: int = 46, seed: int = 0) -> Program:
+def network(plain_bits: int = 46, seed: int = 0, divisor: int = 1) -> Program:
     """Strided convolution, square, tiled convolution with a residual sum, pooling, flattening, linear layer."""
     first = paper_layer(LinearShape(8, 8, 4, 8, 3, 2, 1), 2, N)
     second = SpectralLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, N, (2, 3), SECOND)
@@ -54,7 +54,7 @@ def network(plain_bits: int = 46, seed: int = 0) -> Program:
         Node("flat", Flatten(), ("pool",), (32, 1, 1), -4),
         Node("head", Linear(head), ("flat",), (10, 1, 1), -8),
     )
-    return with_weights(nodes, plain_bits, seed)
+    return with_weights(nodes, plain_bits, seed, divisor)
 
 
 def bottleneck(seed: int = 0) -> Program:
@@ -137,9 +137,9 @@ def random_image(program: Program, seed: int = 0) -> Values:
     return np.random.default_rng(seed).integers(node.operation.low, node.operation.high + 1, node.shape)
 
 
-def with_weights(nodes: Iterable[Node], plain_bits: int, seed: int) -> Program:
-    """Random ones, and the smallest parameters that do."""
-    nodes, weights, lengths = tuple(nodes), {}, set[int]()
+def with_weights(nodes: Iterable[Node], plain_bits: int, seed: int, divisor: int = 1) -> Program:
+    """Random ones, and the smallest parameters that do; t - 1 is a multiple of the divisor."""
+    nodes, weights, lengths = tuple(nodes), {}, {divisor}
     random = np.random.default_rng(seed)
     for node in nodes:
         if isinstance(node.operation, Linear):

@@ -1,25 +1,24 @@
-"""Exact floor(x / 2^f), or ReLU or clip and floor, of values in shares mod t: comparisons in two round trips.
+"""Exact floor(x / 2^f), or ReLU or clip and floor, of values in shares mod t: carries in two round trips.
 
-Let t = 1 mod 2^(f + 1), Y = 2 x mod t, U and V twice the shares mod t, U = 2^(f + 1) U1 + U0 and V alike, u0 and v0 the
-lowest bits. Then, with the carry c = [U0 + V0 >= 2^(f + 1)] and the wrap w = [U + V >= t],
+Let t = 1 mod 2^z, U and V twice the shares mod t, so that U + V = 2 x + w t with a w of 0, 1 or 2. Modulo 2^z that is
+2 x + w, **whatever the wrap is**: the bits of U + V from f + 1 to z - 1 are those of floor(x / 2^f), k = z - f - 1 of
+them, but for x = -1 mod 2^f with w = 2, where they are those of the next number. With |floor(x / 2^f)| < 2^(k-1) the
+whole step is a function of the low z bits of U and V. See docs/mathematics.md, "Exact floor and sign".
 
-    floor(Y / 2^(f + 1)) = U1 + V1 + c - t1 w,    t1 = floor(t / 2^(f + 1)),    x >= 0 where u0 + v0 + w is even:
+*ReLU.* The highest of these bits is the sign: the sum of the shares' own and of the carry into it. Where it is 0, that
+carry is the sum of two bits, each of which one party knows; so with U1 and V1 the bits below it and c the carry out of
+the low f + 1 bits, the output is p Z, p = [x >= 0], Z = U1 + V1 + c - 2^(k-1) (u + v - 2 u v). A -1 that
+is read as 0 becomes 0, too. Where nothing is rounded, f = 0, Z is x itself; then 2 x + w - 1 is read: -1 stays
+negative, and 0 may be read as negative.
 
-U + V - 2^(f + 1) t1 w is Y + w, and the 1 that w adds to an even Y crosses no multiple of 2^(f + 1). See
-docs/mathematics.md, "Exact floor and sign".
+*Clip at a most M.* The bits from f + 1 on are read as a number S mod 2^k. With the threshold at M, or at M + 1 if that
+has more factors of two, r = [0 <= S < threshold] and h = [S >= threshold, not negative] are functions of two digits
+and of the carry into them; the output is r Z + h M, where bits above those of the threshold are 0 in Z.
 
-*Floor alone.* x + B is under t / 4 for a bound B on |x|, so U or V above t / 2 tells w: only the low bits are compared.
-
-*ReLU.* w = [U1 + 1 > K] or ([U1 + 1 = K] and c) with K = t1 - V1, compared by digits of the high parts. The output is
-p Z, p = [x >= 0]: Z = U1 + V1 + c - t1 w, where w = u0 + v0 mod 2 as p = 1. Where nothing is rounded, f = 0, Z is x
-itself, and low and high parts of any widths tell w.
-
-*Clip at a most M.* h = [x >= T] with T = M 2^f is the sign of x - T, whose shares are U and V - 2 T, or V - 2 T + t - 1
-where V < 2 T: its wrap is compared as w is. These differ from V by a multiple of a power of two that divides 2 T and
-t - 1, so digits below it, and the carry, serve both. The output is (p + h) Z + M h.
+*Floor alone.* x + B is under t / 4 for a bound B on |x|, so U or V above t / 2 tells w: only the low bits are added.
 
 The client's share is known before the image, as is the share w that it chooses of the result. So its digits go into
-tables ahead (:mod:`mpc.comparison`), and online four messages pass: the server's digits, the low and high results, the
+tables ahead (:mod:`mpc.carries`), and online four messages pass: the server's digits, the low and high results, the
 top, and the result. Below are the public shape of a step (:class:`ExactFloor`) and each party's turns, ahead, where
 the client begins, and online, where the server does.
 """
@@ -27,12 +26,12 @@ the client begins, and online, where the server does.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import numpy as np
 
-from privcirnet.he.mpc.comparison import ComparisonMerge, DigitComparison
+from privcirnet.he.mpc.carries import DigitTable, Merge
+from privcirnet.he.mpc.circuit import Circuit, cheapest_circuit
 from privcirnet.he.mpc.gadgets import (
     OfflineState,
     PartyCoroutine,
@@ -55,13 +54,9 @@ from privcirnet.he.mpc.gadgets import (
     zeros,
 )
 from privcirnet.he.mpc.ot.session import OtSession, planes
+from privcirnet.he.program.exact import ExactStep, threshold
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
-
-_MOST = 5
-"""Bits of a digit: its table has 2^bits entries."""
-_CUT = 11
-"""Low bits where they need not be those that are rounded: three digits of t of 24 to 32 bits, and the fewest."""
 
 
 @dataclass(frozen=True)
@@ -69,32 +64,42 @@ class ExactFloor:
     """The public shape of an exact floor of some values.
 
     Attributes:
-        t: modulus of the shares, odd, 1 mod 2^(f + 1), under 2^61.
+        t: modulus of the shares, odd, under 2^61, 1 mod 2^(f + 1), and mod 2^(f + 1 + k) for a clip.
         f: bits that go.
         m: modulus of the results, t or a power of two.
-        bound: B of |x| for the floor alone, a multiple of 2^f, 8 B < t; 0 for ReLU, where |x| <= (t - 3) / 2.
-        most: M of a clip, under m, where |x - M 2^f| <= (t - 3) / 2, too; 0: a ReLU has none.
+        bound: B of |x| for the floor alone, a multiple of 2^f, 8 B < t; 0 for ReLU.
+        bits: k of a ReLU: floor(x / 2^f) is at least -2^(k-1) and under 2^(k-1); 0 for the floor alone.
+        most: M of a clip, under m and 2^(k-1); 0: a ReLU has none.
     """
 
     t: int
     f: int
     m: int
     bound: int = 0
+    bits: int = 0
     most: int = 0
 
     def __post_init__(self) -> None:
         """Check what exactness needs."""
-        if self.t % (2 << self.f) != 1:
-            raise ValueError(f"t must be 1 mod 2^{self.f + 1}, is {self.t}")
-        if self.bound % (1 << self.f) or 8 * self.bound >= self.t:
+        twos = self.f + 1 + self.bits * self.clips
+        if self.t % (1 << twos) != 1:
+            raise ValueError(f"t must be 1 mod 2^{twos}, is {self.t}")
+        if self.relu == (self.bound > 0) or self.bound % (1 << self.f) or 8 * self.bound >= self.t:
             raise ValueError(f"the bound must be a multiple of 2^{self.f} under t / 8, is {self.bound}")
-        if self.most and (self.bound or not 0 < self.most < min(self.m, self.t >> self.f + 1)):
-            raise ValueError(f"a ReLU must clip under its modulus and t / 2, not at {self.most}")
+        if self.most and not 0 < self.most < min(self.m, 1 << self.bits >> 1):
+            raise ValueError(f"a ReLU must clip under its modulus and 2^{self.bits - 1}, not at {self.most}")
+
+    @classmethod
+    def of(cls, step: ExactStep, t: int) -> "ExactFloor":
+        """Return the shape of a program's step."""
+        if step.rectifies:
+            return cls(t, step.bits, step.modulus or t, bits=step.integer_bits, most=step.top)
+        return cls(t, step.bits, step.modulus or t, step.bound)
 
     @property
     def relu(self) -> bool:
         """True if negative values become zero."""
-        return not self.bound
+        return self.bits > 0
 
     @property
     def clips(self) -> bool:
@@ -104,86 +109,78 @@ class ExactFloor:
     @property
     def unrounded(self) -> bool:
         """True if values between stay as they are."""
-        return self.relu and not self.f and self.m == self.t
+        return self.relu and not self.f and self.m == self.t and not self.clips
 
     @property
-    def _common(self) -> int:
-        """Low bits in which the server's numbers of all comparisons agree."""
-        differ = self.t - 1 | self.most << self.f + 1
-        return (differ & -differ).bit_length() - 1
+    def low(self) -> bool:
+        """True if the sign is read from the low bits; else all bits tell it, by the wrap of the shares."""
+        return self.relu and self.t % (2 << self.f + self.bits) == 1
+
+    @property
+    def high_bits(self) -> int:
+        """Bits that are added beyond the low part, without the sign."""
+        if not self.relu:
+            return 0
+        return self.f + self.bits - self.cut if self.low else (self.t1 + 1).bit_length()
+
+    @property
+    def t1(self) -> int:
+        """Number t - 1 without its low bits."""
+        return self.t - 1 >> self.cut
+
+    @property
+    def addends(self) -> tuple[int, int]:
+        """Numbers that the client and the server add to their doubled shares, so that all bits carry where these wrap.
+
+        With low bits nothing, but 1 less where nothing is rounded.
+        """
+        if self.low or not self.relu:
+            return 0, -self.unrounded
+        return 1 << self.cut, (1 << self.high_bits) - self.t1 - 1 << self.cut
 
     @property
     def cut(self) -> int:
         """Bits of the low parts."""
-        return min(_CUT, self._common) if self.unrounded else self.f + 1
+        return 0 if self.unrounded else self.f + 1
 
     @property
-    def t1(self) -> int:
-        """Number t without its low bits."""
-        return self.t >> self.cut
-
-    @cached_property
-    def low(self) -> list[DigitComparison]:
-        """Digits of the low parts, the lowest first."""
-        return [DigitComparison(bits, equal=i > 0) for i, bits in enumerate(_widths(self.cut, 3))]
-
-    @cached_property
-    def shared(self) -> list[DigitComparison]:
-        """The lowest digit of the high parts, where both comparisons of a clip read it."""
-        return [DigitComparison(bits, equal=True) for bits in _widths(self._shared_bits, 1)]
+    def threshold(self) -> int:
+        """Number from which values are clipped to M: see :func:`program.exact.threshold`; 0: none."""
+        return threshold(self.most) if self.clips else 0
 
     @property
-    def _shared_bits(self) -> int:
-        return min(_MOST, self._common - self.cut) if self.clips else 0
-
-    @cached_property
-    def high(self) -> list[DigitComparison]:
-        """The other digits of the high parts of a ReLU, which a clip compares twice; with the shared one four."""
-        bits = (self.t1 + 1).bit_length() - self._shared_bits if self.relu else 0
-        count = 3 if self.clips and bits <= 3 * _MOST else 6
-        return [DigitComparison(bits, equal=True) for bits in _widths(bits, count)]
+    def lifted(self) -> int:
+        """Bits of the rounded values that stay; of the shares' sum the next bit is 0 there."""
+        return (self.threshold - 1).bit_length() if self.clips else self.high_bits
 
     @property
-    def digits(self) -> list[DigitComparison]:
+    def wrap(self) -> int:
+        """Number that is subtracted where the shares of a rounded value wrap."""
+        return 1 << self.lifted if self.low else self.t1
+
+    @cached_property
+    def circuit(self) -> Circuit:
+        """Digits, merges and the top."""
+        return cheapest_circuit(self.cut, self.high_bits + self.relu, self.threshold)
+
+    @property
+    def digits(self) -> tuple[DigitTable, ...]:
         """All digits, low before high."""
-        return self.low + self.shared + self.high * (1 + self.clips)
+        return self.circuit.digits
 
-    @cached_property
-    def _parts(self) -> list[list[tuple[int, ...]]]:
-        """Digits that are merged, merge by merge: the low ones, and in halves the high ones of each comparison."""
-        shared, high = len(self.low), len(self.low) + len(self.shared)
-        starts = range(high, len(self.digits), max(1, len(self.high)))
-        chains = [(*range(shared, high), *range(start, start + len(self.high))) for start in starts]
-        halves = [chain[: len(chain) // 2] for chain in chains], [chain[len(chain) // 2 :] for chain in chains]
-        return [[tuple(range(shared))], *([*dict.fromkeys(half)] for half in halves if any(half))]
+    @property
+    def merges(self) -> tuple[Merge, ...]:
+        """Merges, in which the client chooses; the first begins with the carry out of the low part, if there is one."""
+        return self.circuit.merges
 
-    @cached_property
-    def groups(self) -> list[list[int]]:
-        """Digits that each merge reads."""
-        return [sorted({*chain.from_iterable(part)}) for part in self._parts]
-
-    @cached_property
-    def merges(self) -> list[ComparisonMerge]:
-        """Merges, in which the client chooses."""
-        pairs = enumerate(zip(self._parts, self.groups, strict=True))
-        return [
-            ComparisonMerge(tuple(tuple(map(group.index, digits)) for digits in part), i > 0)
-            for i, (part, group) in pairs
-        ]
-
-    @cached_property
-    def top(self) -> ComparisonMerge | None:
-        """Merge of a ReLU: the carry and the high results to w of each comparison; the server chooses."""
-        if not self.relu:
-            return None
-        ends = [0, *accumulate(map(len, self._parts))]
-        return ComparisonMerge(
-            tuple(tuple(min(start + i, end - 1) for start, end in pairwise(ends)) for i in range(self.signs)), False
-        )
+    @property
+    def top(self) -> Merge | None:
+        """Merge of a ReLU, to the signs; the server chooses."""
+        return self.circuit.top
 
     @property
     def signs(self) -> int:
-        """Comparisons of high parts, whose results are signs."""
+        """Results of the top: whether a value stays, and of a clip whether it is the most."""
         return self.relu + self.clips
 
     @property
@@ -203,8 +200,8 @@ class ExactFloor:
 
     @property
     def summands(self) -> int:
-        """Products that a result before the sign counts is made of."""
-        return 0 if self.unrounded else 2
+        """Products that a result before the sign counts is made of: with the carry, and with the wrap."""
+        return 0 if self.unrounded else 1 + ((1 + self.relu) * self.wrap % self.m > 0)
 
     @property
     def products(self) -> int:
@@ -227,6 +224,11 @@ class ExactFloor:
         """Bits of a result."""
         return (self.m - 1).bit_length()
 
+    @property
+    def transfers(self) -> int:
+        """Transfers of a value, in both directions."""
+        return self.down[-1].stop + self.up[-1].stop
+
     def ahead_bits(self) -> tuple[int, int, int]:
         """Return bits a value of the messages ahead but for transfers: client's, server's, client's."""
         first, second = sum(m.flip_planes for m in self.merges), sum(m.help_planes for m in self.merges)
@@ -242,14 +244,6 @@ class ExactFloor:
         return (first,), (second,), third, (self.width + self.signs,)
 
 
-def _widths(bits: int, limit: int) -> list[int]:
-    """Return the bits of digits, of at most 4, or 5 where so many digits would not do; at most a third more of them."""
-    count = max(min(-(-bits // 4), limit), -(-bits // _MOST))
-    if count > limit + limit // 3:
-        raise ValueError(f"{bits} bits are more than {limit + limit // 3} digits hold")
-    return [bits // count + (i < bits % count) for i in range(count)]
-
-
 def _ranges(sizes: list[int]) -> Iterator[range]:
     start = 0
     for size in sizes:
@@ -261,7 +255,7 @@ def client_planes(floor: ExactFloor) -> list[int]:
     """Return the counts of what the client keeps in planes.
 
     They are its tables, choices, what it knows ahead of the results of merges, shares of their products and of the
-    top's, and a bit of its share: the lowest of ReLU, else whether it is above t / 2.
+    top's, and a bit of its share: for a ReLU the one above those that are lifted, else whether it is above t / 2.
     """
     tables = [digit.table_planes for digit in floor.digits]
     shares = [len(merge.products) for merge in floor.merges]
@@ -303,8 +297,8 @@ def client_offline(floor: ExactFloor, share: Residues, transfers: OtSession) -> 
     """
     t, m, words = np.uint64(floor.t), floor.m, share.size // 64
     u = (share + share) % t
-    u1 = u >> np.uint64(floor.cut)
-    bit = planes(u if floor.top else (u > t >> np.uint64(1)).astype(np.uint64), 1)[0]
+    added = u + np.uint64(floor.addends[0])
+    u1, bit = _parted(floor, u)
     up, extension = transfers.choose(floor.up[-1].stop, share.size)
     ups = [up.some(slots) for slots in floor.up]
     flips = [merge.flips(ots) for merge, ots in zip(floor.merges, ups, strict=False)]
@@ -312,8 +306,7 @@ def client_offline(floor: ExactFloor, share: Residues, transfers: OtSession) -> 
 
     down = transfers.help(floor.down[-1].stop, share.size, received[0])
     downs = [down.some(slots) for slots in floor.down]
-    digits = _all_digits(floor, u, [u1 + np.uint64(1)] * floor.signs)
-    inputs = zip(floor.digits, downs, digits, strict=False)
+    inputs = zip(floor.digits, downs, _digits(floor, added), strict=False)
     tables = threads.each(lambda of: of[0].client_table(*of[1:]), inputs)
     sizes = [*(merge.help_planes for merge in floor.merges), floor.top_flips, floor.clips * floor.width]
     *helped, top_flips, clip = read(received[1], sizes, words)
@@ -321,8 +314,8 @@ def client_offline(floor: ExactFloor, share: Residues, transfers: OtSession) -> 
     fresh = fresh_planes(sum(merge.outputs for merge in floor.merges), words)
     top = top_shares = np.empty((0, words), dtype=np.uint64)
     if floor.top:
-        top, top_shares = floor.top.help_ahead(downs[-2], _tops(_split(fresh, floor.merges)), top_flips)
-    wrapped = bits(bit) * np.uint64(floor.t1 % m)
+        top, top_shares = floor.top.help_ahead(downs[-2], fresh, top_flips)
+    wrapped = bits(bit) * np.uint64(floor.wrap % m)
     rounded = (minus(u1 % np.uint64(m), wrapped, m) + bits(fresh[0])) % np.uint64(m)
     constant = share if floor.unrounded else rounded
     numbers = _client_numbers(floor, fresh[0], bit, constant)
@@ -347,11 +340,11 @@ def _client_numbers(floor: ExactFloor, carry: Residues, bit: Residues, constant:
     if floor.unrounded:
         return [constant]
     m, ones = floor.m, np.ones_like(constant)
-    sign, wrap = pick(carry, ones, minus(zeros(ones), ones, m)), bits(bit)
-    if floor.relu:
-        twice = wrap * np.uint64(2 * floor.t1 % m)
-        return [sign, twice, constant, sign, twice]
-    return [sign, (ones - wrap) * np.uint64(-floor.t1 % m)]
+    sign, above = pick(carry, ones, minus(zeros(ones), ones, m)), bits(bit)
+    if not floor.relu:
+        return [sign, (ones - above) * np.uint64(-floor.wrap % m)][: floor.summands]
+    summands = [sign, above * np.uint64(2 * floor.wrap % m)][: floor.summands]
+    return [*summands, constant, *summands]
 
 
 def server_ahead(floor: ExactFloor, values: int, transfers: OtSession) -> PartyCoroutine[OfflineState]:
@@ -368,8 +361,8 @@ def server_ahead(floor: ExactFloor, values: int, transfers: OtSession) -> PartyC
     up = transfers.help(floor.up[-1].stop, values, received[0])
     flips = read(received[1], [merge.flip_planes for merge in floor.merges], words)
     fresh = fresh_planes(sum(digit.outputs for digit in floor.digits), words)
-    inputs = zip(floor.merges, map(up.some, floor.up), _known(floor, fresh), flips, strict=False)
-    merged = threads.each(lambda of: of[0].help_ahead(*of[1:]), inputs)
+    inputs = zip(floor.merges, map(up.some, floor.up), flips, strict=False)
+    merged = threads.each(lambda of: of[0].help_ahead(of[1], fresh, of[2]), inputs)
     down, extension = transfers.choose(floor.down[-1].stop, values)
     downs = [down.some(slots) for slots in floor.down]
     top_flips = [floor.top.flips(downs[-2])] if floor.top else []
@@ -403,14 +396,12 @@ def client_online(floor: ExactFloor, state: OfflineState, result: Residues) -> P
     """
     m, words = floor.m, state.planes.shape[1]
     *tables, choices, fresh, shares, top_shares, bit = _kept(floor, client_planes(floor), state)
-    fresh_parts = _split(fresh, floor.merges)
     received = yield []
     parts = read(received[0], [d.online_planes for d in floor.digits], words)
     answers = [d.answer(d.shaped(table), part) for d, table, part in zip(floor.digits, tables, parts, strict=True)]
-    merged = zip(floor.merges, floor.groups, floor.up, shares, fresh_parts, strict=False)
-    received = yield [
-        joined([g.choose(_inputs(answers, at), choices[s.start : s.stop], p, f) for g, at, s, p, f in merged])
-    ]
+    results = np.concatenate(answers)
+    merged = zip(floor.merges, floor.up, shares, _split(fresh, floor.merges), strict=False)
+    received = yield [joined([g.choose(results, choices[s.start : s.stop], p, f) for g, s, p, f in merged])]
 
     tops, flips = read(received[0], [floor.top.online_planes if floor.top else 0, floor.products], words)
     constant = state.numbers[floor.products]
@@ -421,15 +412,16 @@ def client_online(floor: ExactFloor, state: OfflineState, result: Residues) -> P
     if not floor.top:
         yield [packed([minus(output, result, m)], floor.width)]
         return
-    signs = ~(bit ^ floor.top.help(_tops(fresh_parts), top_shares, tops))
-    within = np.bitwise_xor.reduce(signs)
+    signs = floor.top.help(fresh, top_shares, tops)
+    if not floor.clips:
+        signs = ~(bit ^ signs)
     d = sum(products[floor.summands :], zeros(output)) % np.uint64(m)
     offered = numbers_of(read(received[1], [floor.width], words)[0], m)
     last, keys = choices[floor.up[-1].start :], state.numbers[floor.products + 1 :]
     parts = [chooser_part(keys[0], last[0], offered, m), *keys[1:]]
-    triples = zip([within, *signs[1:]], last, parts, strict=True)
+    triples = zip(signs, last, parts, strict=True)
     flips, selected = zip(*(choose_bit(bit, choice, part, m) for bit, choice, part in triples), strict=True)
-    output = (d + bits(within) * minus(output, (d + d) % np.uint64(m), m) + sum(selected)) % np.uint64(m)
+    output = (d + bits(signs[0]) * minus(output, (d + d) % np.uint64(m), m) + sum(selected)) % np.uint64(m)
     yield [packed([minus(output, result, m)], floor.width) + joined(flips)]
 
 
@@ -446,30 +438,29 @@ def server_online(floor: ExactFloor, state: OfflineState, share: Residues) -> Pa
     *tables, choices, fresh, shares, top_shares, signs = _kept(floor, server_planes(floor), state)
     shifted = (share + np.uint64(floor.bound)) % t
     v = (shifted + shifted) % t
-    low, v1 = np.uint64((1 << floor.cut) - 1), v >> np.uint64(floor.cut)
-    compared, odd = _compared(floor, v)
-    digits = _all_digits(floor, low - (v & low), compared)
+    added = v + np.uint64(floor.addends[1] % (1 << 64))
+    high, bit = _parted(floor, added if floor.low else v)
+    digits = _digits(floor, added)
     selections = zip(floor.digits, digits, floor.down, tables, _split(fresh, floor.digits), strict=False)
     received = yield [joined([d.choose(x, choices[s.start : s.stop], d.shaped(y), f) for d, x, s, y, f in selections])]
 
     parts = read(received[0], [merge.online_planes for merge in floor.merges], words)
-    merged = zip(floor.merges, _known(floor, fresh), shares, parts, strict=True)
-    outputs = [merge.help(inputs, products, part) for merge, inputs, products, part in merged]
-    carry, high = outputs[0][0], v1 % np.uint64(m)
+    merged = zip(floor.merges, shares, parts, strict=True)
+    outputs = np.concatenate([merge.help(fresh, products, part) for merge, products, part in merged])
+    carry = outputs[0]
     last = choices[floor.down[-1].start :]
     if not floor.top:
-        above = planes((v > np.uint64(floor.t >> 1)).astype(np.uint64), 1)[0]
-        flips, products = _chosen(floor, [carry, above], last, state.numbers)
+        flips, products = _chosen(floor, [carry, bit][: floor.summands], last, state.numbers)
         offset = np.full_like(high, (floor.bound >> floor.f) % m)
         received = yield [flips]
-        result = (minus(high, offset, m) + products[0] + products[1]) % np.uint64(m)
+        result = (minus(high % np.uint64(m), offset, m) + sum(products)) % np.uint64(m)
         return (result + numbers_of(read(received[0], [floor.width], words)[0], m)) % np.uint64(m)
     second = choices[floor.down[-2].start : floor.down[-2].stop]
-    top = floor.top.choose(_tops(outputs), second, top_shares, signs ^ odd)
-    sign = np.bitwise_xor.reduce(signs)
-    terms = [sign] if floor.unrounded else [carry, odd[0], sign, sign & carry, sign & odd[0]]
-    flips, products = _chosen(floor, terms, last, state.numbers)
-    beta = share if floor.unrounded else minus(high, bits(odd[0]) * np.uint64(floor.t1 % m), m)
+    top = floor.top.choose(outputs, second, top_shares, signs if floor.clips else signs ^ bit)
+    sign, summands = signs[0], [carry, bit][: floor.summands]
+    flips, products = _chosen(floor, [*summands, sign, *(sign & plane for plane in summands)], last, state.numbers)
+    rounded = minus(high % np.uint64(m), bits(bit) * np.uint64(floor.wrap % m), m)
+    beta = share if floor.unrounded else rounded
     d = sum(products[floor.summands :], bits(sign) * beta) % np.uint64(m)
     rest = minus(sum(products[: floor.summands], beta) % np.uint64(m), (d + d) % np.uint64(m), m)
     *firsts, distance = state.numbers[floor.products :]
@@ -481,20 +472,18 @@ def server_online(floor: ExactFloor, state: OfflineState, share: Residues) -> Pa
     return (d + sum(helped + clipped) + numbers_of(result, m)) % np.uint64(m)
 
 
-def _compared(floor: ExactFloor, v: Residues) -> tuple[list[Residues], Residues]:
-    """Return the server's number in each comparison of high parts, and the lowest bit of the share that it is of."""
-    t1, v1, odd = np.uint64(floor.t1), v >> np.uint64(floor.cut), planes(v, 1)
-    numbers = [t1 - v1] * floor.relu
-    if floor.clips:
-        twice = floor.most << floor.f + 1
-        under = (v < np.uint64(twice)).astype(np.uint64)
-        numbers.append(t1 - v1 + np.uint64(twice >> floor.cut) - under * t1)
-        odd = np.concatenate([odd, odd ^ planes(under, 1)])
-    return numbers, odd
+def _parted(floor: ExactFloor, doubled: Residues) -> tuple[Residues, Residues]:
+    """Return a party's share of the rounded value and a plane with the bit that tells whether it wraps."""
+    rounded = doubled >> np.uint64(floor.cut)
+    if not floor.relu:
+        return rounded, planes((doubled > np.uint64(floor.t >> 1)).astype(np.uint64), 1)[0]
+    if not floor.low:
+        return rounded, planes(doubled, 1)[0]
+    return rounded & np.uint64((1 << floor.lifted) - 1), planes(rounded >> np.uint64(floor.lifted), 1)[0]
 
 
 def _beyond(floor: ExactFloor, signs: Residues) -> list[Residues]:
-    """Return of a clip by how much M h changes with the client's part of h, which is the sign of x - T, (values,)."""
+    """Return of a clip by how much h M changes with the client's part of h, (values,)."""
     ends = [np.full(64 * signs.shape[1], number, dtype=np.uint64) for number in (floor.most, floor.m - floor.most)]
     return [pick(sign, *ends) for sign in signs[1:]]
 
@@ -511,38 +500,12 @@ def _kept(floor: ExactFloor, sizes: list[int], state: OfflineState) -> list[Any]
     return [*parts[:digits], *parts[digits : digits + 2], parts[digits + 2 : -2], *parts[-2:]]
 
 
-def _known(floor: ExactFloor, fresh: Residues) -> list[dict[int, Residues]]:
-    """Return the server's shares ahead of the inputs of each merge."""
-    parts = _split(fresh, floor.digits)
-    return [_inputs(parts, group) for group in floor.groups]
-
-
-def _tops(results: list[Residues]) -> dict[int, Residues]:
-    """Return the inputs of the top: the carry, then of each high part greater, and equal."""
-    (carry,), *high = results
-    greater = [carry, *(plane for result in high for plane in result[::2])]
-    equal = [plane for result in high for plane in result[1::2]]
-    return dict(enumerate(greater)) | dict(enumerate(equal, start=len(greater) + 1))
-
-
-def _inputs(results: list[Residues], group: list[int]) -> dict[int, Residues]:
-    """Return the inputs of a merge of some digits: greater of each, then equal of those that have it."""
-    size = len(group)
-    return {size * j + i: results[g][j] for i, g in enumerate(group) for j in range(len(results[g]))}
-
-
-def _all_digits(floor: ExactFloor, low: Residues, high: list[Residues]) -> list[Residues]:
-    """Return the planes of each digit of a low part, and of the high part in each comparison."""
-    high_digits = [_digits(floor.shared + floor.high, number) for number in high]
-    return sum((number[i and len(floor.shared) :] for i, number in enumerate(high_digits)), _digits(floor.low, low))
-
-
-def _digits(digits: list[DigitComparison], values: Residues) -> list[Residues]:
+def _digits(floor: ExactFloor, values: Residues) -> list[Residues]:
     """Return the planes of each digit, the lowest bits first."""
-    sizes = [digit.bits for digit in digits]
+    sizes = [digit.bits for digit in floor.digits]
     return split(planes(values, sum(sizes)), sizes)
 
 
-def _split(results: Residues, parts: Sequence[DigitComparison | ComparisonMerge]) -> list[Residues]:
+def _split(results: Residues, parts: Sequence[DigitTable | Merge]) -> list[Residues]:
     """Return the results of each part."""
     return split(results, [part.outputs for part in parts])

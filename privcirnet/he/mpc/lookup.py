@@ -9,7 +9,7 @@ has that bit. Each party's share of the parity is that of its share of the vecto
 p + q mod 2 = p + q - 2 p q, a product p_j q_j in shares mod 2^(k - 1 - j) makes r_j a sum of the parties' own terms.
 
 *The vector.* r has two digits. The vector of each has its one at p + q, bit by bit: the client's table with its one at
-p, shifted by q (:class:`mpc.comparison.DigitComparison`). The whole is their outer product. Each one's entries add up
+p, shifted by q (:class:`mpc.carries.DigitTable`). The whole is their outer product. Each one's entries add up
 to one, so the products without the last entries give the others.
 
 *The result.* Bit j under the mask m_j = s_j + u_j mod 2, s_j random and the client's, u_j the server's choice, is known
@@ -24,7 +24,7 @@ from functools import cached_property
 
 import numpy as np
 
-from privcirnet.he.mpc.comparison import DigitComparison, accept, offer
+from privcirnet.he.mpc.carries import DigitTable, accept, offer, one_hot
 from privcirnet.he.mpc.gadgets import (
     OfflineState,
     PartyCoroutine,
@@ -50,17 +50,14 @@ from privcirnet.he.system import threads
 
 
 @dataclass(frozen=True)
-class Place(DigitComparison):
+class Place(DigitTable):
     """The place of the client's digit, moved by the server's: a vector with a single one, in shares."""
 
-    equal: bool = False
+    functions: tuple[int, ...] = (0,)
 
     def _answers(self, digit: Residues) -> Residues:
         """Return a vector with its one at the client's digit."""
-        table = np.empty((1, 1 << self.bits, digit.shape[1]), dtype=np.uint64)
-        for i in range(1 << self.bits):
-            table[0, i] = np.bitwise_and.reduce([digit[j] if i >> j & 1 else ~digit[j] for j in range(self.bits)])
-        return table
+        return one_hot(digit)[None]
 
 
 @dataclass(frozen=True)
@@ -127,6 +124,11 @@ class Lookup:
     def down(self) -> list[range]:
         """Slots in which the server chooses: for its part of each digit, of the low one's vector, and of masks."""
         return list(_ranges([digit.bits for digit in self.digits] + [self.sides[0], self.entry_bits]))
+
+    @property
+    def transfers(self) -> int:
+        """Transfers of a value, in both directions."""
+        return self.down[-1].stop + self.up
 
     @property
     def up(self) -> int:

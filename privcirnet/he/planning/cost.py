@@ -28,8 +28,12 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout
 from privcirnet.he.planning.profile import ONLINE, NetworkLink, Profile, column_unit
+from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.program.operation import Operation
+from privcirnet.he.program.table import ExactTable
 
+_ASSUMED = 1 << 10
+"""Bound of rounded values where none is known yet."""
 OT_SECONDS = 1e-7
 """Seconds of an oblivious transfer and of its use, by both parties (benchmarks/exact_steps.py)."""
 
@@ -85,8 +89,33 @@ class OperationPrices:
         network = (sum(byte_counts) + ahead) / self.link.bandwidth + len(byte_counts) / 2 * self.link.round_trip
         return Cost(server=transfers * OT_SECONDS, network=network)
 
+    def exact(self, step: ExactStep, values: int) -> Cost:
+        from privcirnet.he.mpc.floor import ExactFloor  # it loads the kernels
+        from privcirnet.he.mpc.lookup import Lookup
+
+        if not step.bound:
+            step = step.bounded(-_ASSUMED << step.bits, _ASSUMED << step.bits)
+        least, best = (divisor.bit_length() - 1 for divisor in (step.divisor, step.best_divisor))
+        bits = max(self.profile.plain_bits, step.least_modulus.bit_length() + 1)
+        t = representative(bits, max(least, min(best, self.profile.plain_twos)))
+        shapes: list[ExactFloor | Lookup] = [ExactFloor.of(step, t)]
+        if isinstance(step, ExactTable):
+            shapes.append(Lookup(t, step.table))
+        online = (sum(parts) * values // 8 for shape in shapes for parts in shape.online_bits())
+        ahead = sum(sum(shape.ahead_bits()) for shape in shapes) * values // 8
+        return self.messages(*online, ahead=ahead, transfers=sum(shape.transfers for shape in shapes) * values)
+
     def local(self) -> Cost:
         return Cost()
+
+
+def representative(bits: int, twos: int) -> int:
+    """Return a number of some bits that is 1 modulo so many factors of two, or one bit longer than those.
+
+    >>> representative(5, 2), representative(3, 4)
+    (21, 17)
+    """
+    return 1 + (1 << max(bits - 1, twos)) + (1 << twos if twos < bits - 1 else 0)
 
 
 @singledispatch

@@ -34,8 +34,8 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.planning import parameter_choice
 from privcirnet.he.planning.cost import for_one_use, online_cost, operation_cost
-from privcirnet.he.planning.parameter_choice import ParameterCandidate, ParameterChoice, requirements
-from privcirnet.he.planning.planner import SHORT, cheapest_layer
+from privcirnet.he.planning.parameter_choice import Divisibility, ParameterCandidate, ParameterChoice, requirements
+from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import ONLINE, NetworkLink, Profile
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program import operations as op
@@ -133,7 +133,6 @@ class Draft:
         intervals: the bounds of its nodes, proved or measured.
         sizes: sizes of their values: the largest if proved, the mean if measured.
         kind: "proved" or "measured".
-        lengths: lengths of transforms, see :class:`planning.cost.Objective`.
     """
 
     nodes: tuple[Node, ...]
@@ -141,7 +140,6 @@ class Draft:
     intervals: dict[str, bounds.Interval]
     sizes: bounds.Magnitudes
     kind: str
-    lengths: int = 0
 
 
 def draft(network: Network, target: Target) -> Draft:
@@ -166,8 +164,7 @@ def draft(network: Network, target: Target) -> Draft:
         sizes = {**sizes, **bounds.mean_sizes(network.nodes, target.seen)}
     if target.truncation == "exact":
         nodes = exact(nodes, intervals)
-    lengths = SHORT if target.truncation == "exact" else 0  # the smaller t is, the fewer transfers a ReLU takes
-    return Draft(tuple(nodes), weights, intervals, sizes, kind, lengths)
+    return Draft(tuple(nodes), weights, intervals, sizes, kind)
 
 
 def plan_program(network: Network, target: Target) -> PlannedProgram:
@@ -187,9 +184,11 @@ def fit_draft(draft: Draft, target: Target) -> PlannedProgram:
     sets = target.sets if target.auto else (profile_set, *target.sets)
     sets = [s for s in sets if wants.exact or s == profile_set or s not in parameter_choice.SHORT_SETS]
     profile = replace(target.profile, plain_bits=min(wants.plain_bits, MAX_PLAIN_BITS))
-    candidates = options(draft.nodes, profile, target.link, sets, draft.lengths)
+    factors = parameter_choice.divisibilities(wants) if target.truncation == "exact" else [Divisibility()]
+    candidates = options(draft.nodes, profile, target.link, sets, factors)
     choice = parameter_choice.choose(wants, candidates, None if target.auto else profile_set)
-    planned = replan(draft.nodes, _priced(profile, choice.set, target.link), target.link, draft.lengths)
+    lengths = choice.chosen.option.divisibility.lengths
+    planned = replan(draft.nodes, _priced(profile, choice.set, target.link), target.link, lengths)
     check_carried(planned, choice.parameters.plain_modulus)
     width = bounds.value_bits(draft.intervals[planned[-1].name])
     program = Program(planned, choice.parameters, draft.weights, draft.kind, target.answer, width)
@@ -253,12 +252,24 @@ def predicted_online(nodes: Sequence[Node], profile: Profile, link: NetworkLink)
 
 
 def options(
-    nodes: Sequence[Node], profile: Profile, link: NetworkLink, sets: Sequence[ParameterSet], lengths: int = 0
+    nodes: Sequence[Node],
+    profile: Profile,
+    link: NetworkLink,
+    sets: Sequence[ParameterSet],
+    factors: Sequence[Divisibility] = (Divisibility(),),
 ) -> tuple[ParameterCandidate, ...]:
-    """Return every set once, with the program's layers as they are planned under it."""
-    return tuple(
-        _option(nodes, _priced(profile, parameters, link), link, lengths) for parameters in dict.fromkeys(sets)
-    )
+    """Return every set once for each choice of factors of t - 1, with the program's layers as they are planned."""
+    candidates = list[ParameterCandidate]()
+    for divisibility in factors:
+        bits = max(divisibility.bits, profile.plain_bits)
+        known = replace(profile, plain_bits=bits, plain_twos=divisibility.twos) if divisibility.bits else profile
+        steps = [node for node in nodes if isinstance(node.operation, ExactStep)]
+        exact_seconds = predicted_seconds(steps, known, link)
+        for parameters in dict.fromkeys(sets):
+            priced = _priced(profile, parameters, link)
+            candidate = _option([node for node in nodes if node not in steps], priced, link, divisibility)
+            candidates.append(replace(candidate, seconds=candidate.seconds + exact_seconds))
+    return tuple(candidates)
 
 
 def _priced(profile: Profile, parameters: ParameterSet, link: NetworkLink) -> Profile:
@@ -267,14 +278,14 @@ def _priced(profile: Profile, parameters: ParameterSet, link: NetworkLink) -> Pr
     return rescaled if link.counts else replace(rescaled, plain_bits=MAX_PLAIN_BITS)
 
 
-def _option(nodes: Sequence[Node], profile: Profile, link: NetworkLink, lengths: int) -> ParameterCandidate:
+def _option(nodes: Sequence[Node], profile: Profile, link: NetworkLink, factors: Divisibility) -> ParameterCandidate:
     try:
-        planned = replan(nodes, profile, link, lengths)
+        planned = replan(nodes, profile, link, factors.lengths)
     except RuleError as problem:
-        return ParameterCandidate(profile.parameter_set, (), math.inf, problem)
-    seconds = predicted_seconds(planned, profile, link)
-    of = layers_of(planned), seconds
-    return ParameterCandidate(profile.parameter_set, *of, None, link.counts, squares_of(planned), profile.counted)
+        return ParameterCandidate(profile.parameter_set, (), math.inf, problem, divisibility=factors)
+    of = layers_of(planned), predicted_seconds(planned, profile, link)
+    rest = None, link.counts, squares_of(planned), profile.counted, factors
+    return ParameterCandidate(profile.parameter_set, *of, *rest)
 
 
 Bounds = dict[str, bounds.Interval]

@@ -232,8 +232,6 @@ def _seconds_in_all(cover: Cover) -> float:
 
 _SMOOTH = 2**10 * 3**2 * 5 * 7 * 11 * 13 * 17
 """Lengths that divide this are carried by one plain modulus all together."""
-SHORT = 2**10 * 3**2 * 5 * 17
-"""Lengths that divide this are carried by one of 25 bits. It costs layers of 32 x 32 to 2 x 2 pixels 1 or 2 %."""
 _TILES_ON_AN_AXIS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 
 

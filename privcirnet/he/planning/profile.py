@@ -73,7 +73,8 @@ _COUNTED = "counted"
 class Profile:
     """A profile: measured seconds per operation (keys of :data:`OPERATIONS`) of one machine at one (n, q).
 
-    Bytes are predicted for a t of ``plain_bits`` bits, which the length of replies depends on.
+    Bytes are predicted for a t of ``plain_bits`` bits, which the length of replies depends on; exact steps for a t - 1
+    with ``plain_twos`` factors of two.
 
     The server's seconds are a share of many operations at once, on ``threads`` threads: a number of operations that the
     threads cannot share evenly takes as long as the next number that they can.
@@ -85,6 +86,7 @@ class Profile:
     seconds: dict[str, float] = field(hash=False)
     threads: int = 1
     plain_bits: int = MAX_PLAIN_BITS
+    plain_twos: int = MAX_PLAIN_BITS
 
     def __post_init__(self) -> None:
         wrong = set(self.seconds) ^ set(OPERATIONS)
@@ -107,7 +109,7 @@ class Profile:
 
     def to_dict(self) -> dict[str, object]:
         """Return plain data for JSON: the measurements, whatever t."""
-        return {name: value for name, value in asdict(self).items() if name != "plain_bits"}
+        return {name: value for name, value in asdict(self).items() if not name.startswith("plain_")}
 
 
 COUNTED = Profile(

@@ -17,8 +17,9 @@ from privcirnet.he.program.rearrangement import AsStrided, Sampled, SliceChannel
 
 MOST_BITS = 19
 """Bits that go: those of four digits, but for one (:class:`mpc.floor.ExactFloor`)."""
-MOST_HIGH_BITS = 40
-"""Bits of a plain modulus that a ReLU compares beyond those that go and one more: eight digits."""
+MOST_BEYOND, MOST_ODD = 9, 15
+"""Bits of a clipped value beyond those of the most, with the sign, and the largest odd part of the number from which it
+is clipped: those of two digits, and of one (:mod:`mpc.circuit`)."""
 
 
 @dataclass(frozen=True)
@@ -27,18 +28,15 @@ class ExactStep(Operation):
 
     Attributes:
         bits: number of bits that go.
-        bound: bound of |x| and of the rounding's addend; 0: not known yet.
+        bound: bound of |x| and of the rounding's addend, a power of two where negative values become zero; 0: not known
+            yet.
         title: name in tables.
-        online_bytes: bytes of a value, message by message, about.
-        ahead: transfers of a value, and bytes beside those of silent ones, for t of 25 bits, about.
     """
 
     local = False
     masks = True
     needs_share = True
     title: ClassVar[str]
-    online_bytes: ClassVar[tuple[int, ...]]
-    ahead: ClassVar[tuple[int, int]]
 
     bits: int
     bound: int = 0
@@ -54,34 +52,62 @@ class ExactStep(Operation):
         return 0
 
     @property
+    def bound_fits(self) -> bool:
+        """True if the bound is not known, or a number that a bound may be."""
+        if self.bound <= 0 or not self.rectifies:
+            return self.bound >= 0 and self.bound % (1 << self.bits) == 0
+        return self.bound & (self.bound - 1) == 0 and self.bound >> self.bits > 1
+
+    @property
+    def modulus(self) -> int:
+        """Modulus of the rounded values' shares; 0: the plain modulus."""
+        return 0
+
+    @property
+    def integer_bits(self) -> int:
+        """Bits k of the rounded values with their sign, where negative ones become zero."""
+        return (self.bound >> self.bits).bit_length()
+
+    @property
     def least_modulus(self) -> int:
         """Number that the plain modulus must exceed."""
         return 2 * self.bound + 2 if self.rectifies else 8 * self.bound
 
+    @property
+    def divisor(self) -> int:
+        """Power of two that must divide the plain modulus less one."""
+        return max(2 << self.bits, self.best_divisor if self.top else 0)
+
+    @property
+    def best_divisor(self) -> int:
+        """Power of two with which a sign is read from the low bits, and no more: others take more transfers."""
+        return 4 * self.bound if self.rectifies else 2 << self.bits
+
     def bounded(self, low: int, high: int) -> Self:
-        """Return it for values of this range, of which three bits are public."""
+        """Return it for values of this range, of which the length is public, or three bits for rounding alone."""
         largest = max(1, -low, high) + (1 << self.bits >> 1)
-        return replace(self, bound=coarse(largest, 1 if self.rectifies else 1 << self.bits))
+        if self.rectifies:
+            return replace(self, bound=1 << max(largest.bit_length(), self.bits + 1))
+        return replace(self, bound=coarse(largest, 1 << self.bits))
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        fits = (not self.rectifies) <= self.bits <= MOST_BITS and self.bound >= 0
-        fits = fits and (self.rectifies or self.bound % (1 << self.bits) == 0)
+        fits = (not self.rectifies) <= self.bits <= MOST_BITS and self.bound_fits
         return "" if fits else f"an {self.title} by {self.bits} bits of values under {self.bound}"
 
     def unfit(self, t: int) -> str:
         """Return why a plain modulus does not carry it, "" if it does."""
         if not self.bound:
             return f"an {self.title} of values without a bound"
-        if t % (2 << self.bits) != 1:
-            return f"a plain modulus that is not 1 mod 2^{self.bits + 1}"
-        if self.rectifies and ((t >> self.bits + 1) + 1).bit_length() > MOST_HIGH_BITS:
-            return f"a plain modulus of {t.bit_length()} bits for an {self.title} by {self.bits}"
+        if t % self.divisor != 1:
+            return f"a plain modulus that is not 1 mod 2^{self.divisor.bit_length() - 1}"
+        most, beyond = self.bound >> self.bits, self.integer_bits - (self.top - 1).bit_length()
+        odd = threshold(self.top) // (threshold(self.top) & -threshold(self.top)) if self.top else 0
+        if self.top and (self.top >= most or beyond > MOST_BEYOND or odd > MOST_ODD):
+            return f"an {self.title} to {self.top} of values up to {most}"
         return "" if t > self.least_modulus else f"a plain modulus of {t} where {self.least_modulus} is exceeded"
 
     def cost(self, prices: CostModel[C_co], shape: Shape) -> C_co:
-        values, (transfers, ahead) = prod(shape), self.ahead
-        sizes = (size * values for size in self.online_bytes)
-        return prices.messages(*sizes, ahead=ahead * values, transfers=transfers * values)
+        return prices.exact(self, prod(shape))
 
 
 @dataclass(frozen=True)
@@ -90,7 +116,7 @@ class ExactTruncate(ExactStep):
 
     kind: ClassVar[str] = "exact_truncate"
 
-    title, online_bytes, ahead = "exact truncation", (3, 2, 1, 4), (20, 25)
+    title = "exact truncation"
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
         return on.truncate(arguments[0], self.bits)
@@ -106,7 +132,7 @@ class ExactReLU(ExactStep):
 
     kind: ClassVar[str] = "exact_relu"
 
-    title, online_bytes, ahead = "exact ReLU", (5, 2, 5, 4), (51, 63)
+    title = "exact ReLU"
 
     most: int = 0
 
@@ -119,20 +145,11 @@ class ExactReLU(ExactStep):
         return self.most
 
     def bounded(self, low: int, high: int) -> Self:
-        if self.most and round_shift(np.array(high), self.bits) <= self.most:
-            return replace(self, most=0).bounded(low, high)
-        return super().bounded(low - (self.most << self.bits), high)
+        clips = self.most and round_shift(np.array(high), self.bits) > self.most
+        return super(ExactReLU, self if clips else replace(self, most=0)).bounded(low, high)
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        fits = self.most == 0 or 0 < self.most << self.bits <= (self.bound or self.most << self.bits)
-        return super().problem(node, sources) or ("" if fits else f"an {self.title} clipped at {self.most}")
-
-    def cost(self, prices: CostModel[C_co], shape: Shape) -> C_co:
-        if not self.most:
-            return super().cost(prices, shape)
-        values = prod(shape)
-        sizes = (size * values for size in (7, 3, 5, 3))
-        return prices.messages(*sizes, ahead=105 * values, transfers=69 * values)
+        return super().problem(node, sources) or ("" if self.most >= 0 else f"an {self.title} clipped at {self.most}")
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
         return on.function(self, arguments[0])
@@ -144,6 +161,15 @@ class ExactReLU(ExactStep):
     def interval(self, low: Values, high: Values) -> Interval:
         """Return the least and the largest value on [low, high], position by position."""
         return self.values(low), self.values(high)
+
+
+def threshold(most: int) -> int:
+    """Return the number from which values are clipped to the most: it, or the next if that has more factors of two.
+
+    >>> threshold(192), threshold(255)
+    (192, 256)
+    """
+    return max(most, most + 1, key=lambda number: number & -number)
 
 
 def coarse(number: int, unit: int = 1) -> int:

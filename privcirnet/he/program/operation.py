@@ -75,6 +75,10 @@ class CostModel(Protocol[C_co]):
         """
         ...
 
+    def exact(self, step: Any, values: int) -> C_co:
+        """Return the cost of an exact step (:class:`program.exact.ExactStep`) of so many values."""
+        ...
+
     def local(self) -> C_co:
         """Return the cost of the work that each party does alone."""
         ...

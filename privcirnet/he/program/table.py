@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import prod
 from typing import ClassVar, Self
 
 import numpy as np
@@ -17,8 +16,8 @@ import numpy.typing as npt
 
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.layers.integer import Values, round_shift
-from privcirnet.he.program.exact import MOST_BITS, ExactStep, coarse
-from privcirnet.he.program.operation import C_co, CostModel, Domain, Interval, Node, Shape, V, Weights
+from privcirnet.he.program.exact import MOST_BITS, ExactStep
+from privcirnet.he.program.operation import Domain, Interval, Node, V, Weights
 
 Reals = npt.NDArray[np.float64]
 
@@ -202,7 +201,7 @@ class ExactTable(ExactStep):
 
     kind: ClassVar[str] = "exact_table"
 
-    title, online_bytes, ahead = "exact table", (2, 1, 1, 1, 2, 4), (42, 130)
+    title = "exact table"
 
     function: str
     log_step_in: int
@@ -220,7 +219,15 @@ class ExactTable(ExactStep):
 
     @property
     def top(self) -> int:
-        return self.high - self.low if self.clips == 2 else 0
+        return (1 << self.index_bits) - 1 if self.clips == 2 else 0
+
+    @property
+    def modulus(self) -> int:
+        return 1 << self.index_bits
+
+    @property
+    def best_divisor(self) -> int:
+        return max(super().best_divisor, self.modulus << self.bits + 1)
 
     @property
     def entries(self) -> Values:
@@ -254,24 +261,16 @@ class ExactTable(ExactStep):
         bits = (last - first).bit_length()
         if bits > MOST_UNCLIPPED_BITS:
             bits, first = (self.high - self.low).bit_length(), self.low
-            cuts = (self.low, self.high)[: 1 if last <= self.high else 2]
-            largest = max(abs(end - (cut << self.bits)) for end in (low, high) for cut in cuts) + (1 << self.bits >> 1)
-            table = replace(self, clips=len(cuts), bound=coarse(largest))
+            start = self.low << self.bits
+            clips = 1 + (last - self.low >> max(LEAST_INDEX_BITS, bits) > 0)
+            table = super(ExactTable, replace(self, clips=clips)).bounded(low - start, high - start)
         else:
             table = super().bounded(low, high)
         return replace(table, first=first, index_bits=max(LEAST_INDEX_BITS, bits))
 
-    def cost(self, prices: CostModel[C_co], shape: Shape) -> C_co:
-        if not self.clips:
-            return super().cost(prices, shape)
-        sizes, ahead, transfers = ((5, 2, 2, 2, 1, 5), 170, 73) if self.clips == 1 else ((8, 3, 3, 2, 1, 5), 205, 102)
-        values = prod(shape)
-        return prices.messages(*(size * values for size in sizes), ahead=ahead * values, transfers=transfers * values)
-
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
         steps = self.log_step_in == sources[0].log_step + self.bits and self.log_step_out == node.log_step
-        fits = steps and 0 <= self.bits <= MOST_BITS and self.bound >= 0
-        fits = fits and 0 <= self.clips <= 2 and (self.rectifies or self.bound % (1 << self.bits) == 0)
+        fits = steps and 0 <= self.bits <= MOST_BITS and 0 <= self.clips <= 2 and self.bound_fits
         fits = fits and self.index_bits in (0, *range(LEAST_INDEX_BITS, MOST_INDEX_BITS + 1))
         if not fits or not 0 <= self.high - self.low < 1 << MOST_INDEX_BITS or not function_named(self.function):
             return f"an exact table of {self.function} at step 2^{self.log_step_in}, by {self.bits} bits"

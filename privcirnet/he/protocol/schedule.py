@@ -64,8 +64,7 @@ def _floor(operation: Any, shape: tuple[int, int, int], program: Program) -> Exc
 def _table(operation: Any, shape: tuple[int, int, int], program: Program) -> Exchange:
     from privcirnet.he.protocol.rounds.exact import TableExchange
 
-    entries, t = 1 << operation.index_bits, program.parameters.plain_modulus
-    return TableExchange(operation, shape, t, entries, program.transfers)
+    return TableExchange(operation, shape, program.parameters.plain_modulus, program.transfers)
 
 
 EXCHANGES: dict[type, Constructor] = {

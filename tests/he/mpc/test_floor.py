@@ -16,7 +16,7 @@ from privcirnet.he.mpc.floor import (
     server_planes,
 )
 from privcirnet.he.mpc.gadgets import numbers_of
-from privcirnet.he.program.exact import MOST_BITS, MOST_HIGH_BITS
+from privcirnet.he.program.exact import MOST_BEYOND, MOST_BITS
 from tests.he.mpc.transfers import both, converse
 
 SMALL = 12289
@@ -64,30 +64,40 @@ def bound(t: int, f: int) -> int:
     ("f", "most"),
     [
         *((f, 0) for f in (0, 1, 3, 5, 8)),
-        (0, 1),
-        (0, 96),
-        (0, 6143),
-        (1, 3),
-        (3, 31),
-        (3, 96),
-        (5, 12),
-        (8, 1),
-        (8, 23),
+        *((0, most) for most in (3, 8, 9, 96, 104)),
+        *((1, most) for most in (2, 4, 240)),
+        *((3, most) for most in (1, 7, 31, 40, 96, 120)),
+        *((5, most) for most in (6, 12, 31)),
     ],
 )
 def test_relu_and_clip_of_every_value(f, most):
-    half = (SMALL - 3) // 2
-    x = np.arange((most << f) - half, half + 1)
-    assert (computed(ExactFloor(SMALL, f, SMALL, most=most), x, f) == (x >> f).clip(0, most or None)).all()
+    """All that k bits hold, with shares around every edge."""
+    floor = ExactFloor(SMALL, f, SMALL, bits=11 - f, most=most)
+    x = np.arange(-(1 << 10), 1 << 10)
+    assert (computed(floor, x, f) == (x >> f).clip(0, most or None)).all()
 
 
-def test_clip_of_every_share():
+@pytest.mark.parametrize("f", [0, 1, 3, 5, 8])
+def test_relu_of_every_value_by_all_bits(f):
+    """Where t - 1 has too few factors of two for the low bits."""
+    floor, half = ExactFloor(SMALL, f, SMALL, bits=13 - f), (SMALL - 3) // 2
+    x = np.arange(-half, half + 1)
+    assert not floor.low
+    assert (computed(floor, x, f) == np.maximum(x >> f, 0)).all()
+
+
+@pytest.mark.parametrize(
+    "floor",
+    [ExactFloor(SMALL, 3, SMALL, bits=bits, most=most) for bits, most in ((8, 0), (9, 0), (8, 96))],
+    ids=["ReLU", "ReLU by all bits", "clip"],
+)
+def test_relu_and_clip_of_every_share(floor):
     """At values around both ends, with every share of the client's."""
-    for x in (-5000, -1, 0, 7, 767, 768, 769, 6143):
-        floor, client = ExactFloor(SMALL, 3, SMALL, most=96), np.resize(np.arange(SMALL, dtype=np.uint64), 12352)
+    for x in (-1024, -8, -1, 0, 7, 767, 768, 769, 1023):
+        client = np.resize(np.arange(SMALL, dtype=np.uint64), 12352)
         server = (np.uint64(x % SMALL) + np.uint64(SMALL) - client) % np.uint64(SMALL)
         result, _ = messages(floor, client, server, np.zeros_like(client))
-        assert (result == min(max(x >> 3, 0), 96)).all()
+        assert (result == np.clip(x >> 3, 0, floor.most or None)).all()
 
 
 @pytest.mark.parametrize("f", [0, 1, 3, 5, 8])
@@ -112,19 +122,29 @@ def test_edges_of_large_moduli(t, f):
     for m in (t, 256):
         x = edges(-min(limit, m // 2 << f), min(limit, m // 2 << f) - 1, f)
         assert (computed(ExactFloor(t, f, m, limit), x) == (x >> f) % m).all()
-    if ((t >> f + 1) + 1).bit_length() <= MOST_HIGH_BITS:
-        x = edges(-(t - 3) // 2, (t - 3) // 2, f)
-        for m in (t, 256):
-            assert (computed(ExactFloor(t, f, m), x) == (np.maximum(x, 0) >> f) % m).all()
-            for most in (1, 192, 255):
-                x = edges((most << f) - (t - 3) // 2, (t - 3) // 2, f, most)
-                assert (computed(ExactFloor(t, f, m, most=most), x) == (x >> f).clip(0, most)).all()
+    twos = (t - 1 & 1 - t).bit_length() - 2 - f  # bits of a rounded value that the low bits tell
+    for m in (t, 256):
+        for bits in {min(twos, 16), twos + 1} - {0, 1}:
+            limit = 1 << f + bits - 1
+            x = edges(-limit, min(limit, m << f) - 1, f)
+            assert (computed(ExactFloor(t, f, m, bits=bits), x) == np.maximum(x, 0) >> f).all()
+            fitting = range(1 << max(0, bits - 1 - MOST_BEYOND), 1 << bits - 1 if bits <= twos else 0)
+            for most in {1, 24, 192, 255} & {*fitting}:
+                x = edges(-limit, limit - 1, f, most)
+                assert (computed(ExactFloor(t, f, m, bits=bits, most=most), x) == (x >> f).clip(0, most)).all()
 
 
 LARGEST = 998244353
 SHAPES = [
     ExactFloor(LARGEST, 7, 256, 1 << 20),
-    *(ExactFloor(LARGEST, f, LARGEST, most=m) for f in (0, 7) for m in (0, 1, 192)),
+    ExactFloor(LARGEST, 7, LARGEST, bits=18),
+    ExactFloor(LARGEST, 0, LARGEST, bits=25),
+    *(
+        ExactFloor(LARGEST, f, m, bits=12, most=most)
+        for f in (0, 7)
+        for m in (LARGEST, 256)
+        for most in (0, 24, 192, 255)
+    ),
 ]
 
 
@@ -139,7 +159,7 @@ def test_messages_have_the_sizes_that_the_plan_says(floor):
 @pytest.mark.parametrize(("f", "limit", "most"), [(3, 0, 0), (0, 0, 0), (3, 1024, 0), (3, 0, 96), (0, 0, 7)])
 def test_every_message_is_uniform(f, limit, most):
     """Of one input and one pair of shares, over all transfers and masks: no bit or residue is likelier than others."""
-    floor = ExactFloor(SMALL, f, SMALL, limit, most)
+    floor = ExactFloor(SMALL, f, SMALL, limit, 0 if limit else 8, most)
     x = np.full(1 << 14, -77)
     client = np.full(x.size, 4321, np.uint64)
     server = ((x - client.astype(np.int64)) % SMALL).astype(np.uint64)
@@ -161,13 +181,13 @@ def test_every_message_is_uniform(f, limit, most):
 @pytest.mark.parametrize("twice", [True, False])
 def test_what_serves_twice_tells_which_bits_differ(twice):
     """The server's digits of two images, which one piece of prepared work would hide by the same choices."""
-    floor, values = ExactFloor(SMALL, 3, SMALL, most=96), 1 << 12
+    floor, values = ExactFloor(SMALL, 3, SMALL, bits=8, most=96), 1 << 12
     client = np.zeros(values, np.uint64)
     made = [converse(client_offline(floor, client, CLIENT), server_ahead(floor, values, SERVER))[1] for _ in "ab"]
     images = zip([made[0], made[0] if twice else made[1]], (4321, 1234), strict=True)
     one, two = (next(server_online(floor, piece, np.full(values, share, np.uint64))) for piece, share in images)
     planes = np.frombuffer(one[0], np.uint8) ^ np.frombuffer(two[0], np.uint8)
-    lowest = np.unpackbits(planes.reshape(-1, values // 8)[: floor.low[0].bits], axis=1).mean(1)
+    lowest = np.unpackbits(planes.reshape(-1, values // 8)[: floor.digits[0].bits], axis=1).mean(1)
     assert all(share in (0, 1) for share in lowest) == twice
 
 
@@ -184,20 +204,32 @@ def test_other_messages_are_refused(wrong):
         server.send([tables, message])
 
 
-def test_digits_hold_what_programs_may_have():
-    t = (1 << MOST_HIGH_BITS + 2) - (1 << 20) + 1
-    assert len(ExactFloor(t, 1, t).high) == 8
-    assert len(ExactFloor(t, MOST_BITS, t, 1 << MOST_BITS).low) == 4
-    with pytest.raises(ValueError, match="41 bits are more than 8 digits hold"):
-        _ = ExactFloor(2 * t - 1, 1, 2 * t - 1).high
+def test_transfers_of_steps():
+    """ReLU and clip of rounded values of 12 bits with their sign, of 9 bits, and of values that are not rounded."""
+    t = 113246209
+    shapes = [{"f": 7, "bits": 12}, {"f": 7, "bits": 9}, {"f": 0, "bits": 10}, {"f": 7, "bits": 12, "most": 255}]
+    shapes += [{"f": 7, "bits": 12, "most": 192}, {"f": 7, "bound": 1 << 20}]
+    assert [ExactFloor(t=t, m=t, **shape).transfers for shape in shapes] == [37, 29, 16, 41, 49, 12]
+
+
+def test_every_length_has_a_circuit():
+    """The most that a program may ask for, and no more."""
+    for bits in (2, 20, 38):
+        assert ExactFloor((1 << 60) + 1, MOST_BITS, 256, bits=bits).transfers
+    assert ExactFloor((1 << 60) + 1, MOST_BITS, 256, 1 << MOST_BITS).transfers
+    assert ExactFloor((1 << 60) + 1, 7, 256, bits=8 + MOST_BEYOND, most=192).transfers
+    with pytest.raises(ValueError, match="no clip at 192 takes 18 bits"):
+        _ = ExactFloor((1 << 60) + 1, 7, 256, bits=9 + MOST_BEYOND, most=192).transfers
 
 
 def test_shapes_that_would_not_be_exact_are_refused():
     with pytest.raises(ValueError, match="t must be 1 mod"):
-        ExactFloor(SMALL, 12, SMALL)
-    for wrong in (1 << 11, 1023):
+        ExactFloor(SMALL, 12, SMALL, bits=9)
+    for wrong in (1 << 11, 1023, 0):
         with pytest.raises(ValueError, match="multiple of 2\\^3 under t / 8"):
             ExactFloor(SMALL, 3, SMALL, wrong)
-    for shape in ((SMALL, 1 << 10, 96), (SMALL, 0, 768), (64, 0, 64), (SMALL, 0, -1)):
-        with pytest.raises(ValueError, match="must clip under its modulus and t / 2, not at"):
-            ExactFloor(SMALL, 3, *shape)
+    with pytest.raises(ValueError, match="t must be 1 mod 2\\^13"):
+        ExactFloor(SMALL, 3, SMALL, bits=9, most=96)
+    for shape in ((SMALL, 128), (64, 64), (SMALL, -1)):
+        with pytest.raises(ValueError, match="must clip under its modulus and 2\\^7, not at"):
+            ExactFloor(SMALL, 3, shape[0], bits=8, most=shape[1])

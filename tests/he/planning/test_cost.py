@@ -11,13 +11,17 @@ from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, choose, messa
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
+from privcirnet.he.mpc.lookup import Lookup
+from privcirnet.he.mpc.ot import session as ot
 from privcirnet.he.planning import cost, planner, profile
 from privcirnet.he.planning.cost import Cost, Objective, linear_cost, operation_cost, square_cost
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import LINKS, OPERATIONS, NetworkLink, Profile
 from privcirnet.he.program import operations as op
+from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.program.operation import KINDS
-from privcirnet.he.program.table import tabulated
+from privcirnet.he.program.table import ExactTable, tabulated
+from privcirnet.he.protocol.rounds.exact import FloorExchange, TableExchange
 from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.product import SquareExchange
 from privcirnet.he.ring import sampling
@@ -218,24 +222,37 @@ def test_network_time_of_a_square_is_that_of_its_messages(values: int) -> None:
     assert network == pytest.approx(sent / 1e6 + 0.25, abs=64 * len(messages) / 1e6)
 
 
+def exact_steps() -> list[ExactStep]:
+    table = tabulated("gelu", 4, 0, 0, -8, 7)
+    steps = [op.ExactReLU(4), op.ExactReLU(0), op.ExactReLU(4, most=96), op.ExactTruncate(4), table]
+    return [*(step.bounded(-6000, 6000) for step in steps), table.bounded(-(1 << 15), 0), table.bounded(0, 100)]
+
+
+@pytest.mark.parametrize("step", exact_steps(), ids=lambda step: f"{step.kind}-{step.bits}-{step.bound}-{step.top}")
+def test_cost_of_an_exact_step_is_what_it_takes(step: ExactStep) -> None:
+    """Transfers and bytes of the exchange, whose messages have the sizes that it says."""
+    t, profile, link, shape = 113246209, pricing("encrypt"), NetworkLink(1e6, 0.25), (64, 3, 5)
+    of = TableExchange if isinstance(step, ExactTable) else FloorExchange
+    exchange = of(step, shape, t)  # type: ignore[arg-type]
+    turns = [exchange.plan.turns, exchange.online.turns(t)]
+    ahead, online = (sum(sum(turn.octets) for turn in phase) for phase in turns)
+    counts = [exchange.floor, *([exchange.lookup] if isinstance(exchange, TableExchange) else [])]
+    for count in counts:  # the messages that extend transfers, in either direction
+        slots = count.down[-1].stop, count.up if isinstance(count, Lookup) else count.up[-1].stop
+        ahead -= sum(ot.message_bytes("softspoken", slot, 64 * 15) for slot in slots)
+    seconds = cost.OperationPrices(replace(profile, plain_bits=t.bit_length()), link).exact(step, 64 * 15)
+    network = (ahead + online) / link.bandwidth + len(exchange.online.turns(t)) / 2 * link.round_trip
+    assert seconds == Cost(server=sum(exchange.plan.transfers) * cost.OT_SECONDS, network=pytest.approx(network))
+
+
 def test_cost_of_an_operation_is_looked_up_by_its_type() -> None:
     profile, link, shape = pricing("encrypt"), NetworkLink(1e6, 0.25), (3, 5, 7)
     layer, factor = LAYERS[0], planner.candidate_layers(LinearShape.gemm(4, 8, 4), 1, N)[0]
-
-    def exact(transfers: int, octets: int, trips: int) -> Cost:
-        network = octets * 3 * 5 * 7 / link.bandwidth + trips * link.round_trip
-        return Cost(server=transfers * 3 * 5 * 7 * cost.OT_SECONDS, network=network)
-
     expected = {
         op.Linear(layer): linear_cost(layer, profile, link),
         op.MatMul(factor, factor): cost.product_cost(factor, factor, profile, link),
         op.Square(): square_cost(3 * 5 * 7, profile, link),
-        op.ExactReLU(4): exact(51, 63 + 16, 2),
-        op.ExactReLU(4, most=96): exact(69, 105 + 18, 2),
-        op.ExactTruncate(4, 16): exact(20, 25 + 10, 2),
-        tabulated("gelu", 4, 0, 0, -8, 7): exact(42, 130 + 11, 3),
-        replace(tabulated("gelu", 4, 0, 0, -8, 7), clips=1): exact(73, 170 + 17, 3),
-        replace(tabulated("gelu", 4, 0, 0, -8, 7), clips=2): exact(102, 205 + 22, 3),
+        **{step: cost.OperationPrices(profile, link).exact(step, 3 * 5 * 7) for step in exact_steps()},
     }
     assert len(set(expected.values())) == len(expected)
     assert {*map(type, expected), *map(type, LOCAL_OPERATIONS)} == set(KINDS.values())

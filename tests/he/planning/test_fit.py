@@ -11,7 +11,7 @@ from privcirnet.he.bfv.parameters import Parameters, message_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import unplanned_factor
 from privcirnet.he.planning.cost import for_one_use, operation_cost
-from privcirnet.he.planning.parameter_choice import SETS, WIDE, sets_for
+from privcirnet.he.planning.parameter_choice import SETS, SHORT_PLAIN_BITS, WIDE, divisibilities, sets_for
 from privcirnet.he.planning.plan_program import (
     Planned,
     Target,
@@ -31,6 +31,7 @@ from tests.he.planning.case import (
     DEFAULT,
     LOCAL,
     NETWORK,
+    wants,
 )
 
 
@@ -115,3 +116,18 @@ def test_where_bytes_cost_time_t_is_no_longer_than_it_must_be() -> None:
         made[name] = plan_program(NETWORK, target).program.parameters
     assert made["wan"].plain_bits < made["local"].plain_bits
     assert message_bytes(made["wan"])[1] < message_bytes(made["local"])[1]
+
+
+def test_factors_of_the_plain_modulus_are_chosen_by_what_they_cost() -> None:
+    """No choice is worse than another in each of three; 29 bits are kept to where some choice has them."""
+    some = wants(multiple=1 << 9, twos=frozenset({9, 19, 22}), largest=1 << 20, exact=1 << 22, wrapping=0.0)
+    options = divisibilities(some)
+    assert {option.twos for option in options} == {9, 19, 22}
+    assert all(22 < option.bits <= SHORT_PLAIN_BITS for option in options)
+    for one in options:
+        assert not any(
+            other.lengths % one.lengths == 0 and other.twos >= one.twos and other.bits <= one.bits
+            for other in options
+            if other != one
+        )
+    assert divisibilities(dataclasses.replace(some, largest=1 << 40))[0].bits > 40

@@ -5,6 +5,7 @@ import pytest
 
 from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.mpc.floor import ExactFloor
 from privcirnet.he.mpc.local.matrix_products import MatrixProducts, matrices
 from privcirnet.he.planning.cost import MESSAGE_BYTE, block_products, clear_work, online_cost, online_seconds
 from privcirnet.he.planning.plan_program import scaled
@@ -47,9 +48,13 @@ def test_windows_count_where_there_are_some() -> None:
     assert depthwise[1:] == (one.values, 0, 9 * 4, 2 * 9 * 256)
 
 
+RELU = ExactReLU(3, 1 << 12)
+FLOOR = ExactFloor.of(RELU, (1 << 59) + 1)
+
+
 @pytest.mark.parametrize(
     ("operation", "sent", "trips"),
-    [(Square(), 2 * 60 / 8, 1), (ExactReLU(3), sum(ExactReLU.online_bytes), 2), (Truncate(3), 0, 0)],
+    [(Square(), 2 * 60 / 8, 1), (RELU, sum(map(sum, FLOOR.online_bits())) / 8, 2), (Truncate(3), 0, 0)],
 )
 def test_messages_take_their_bytes_and_round_trips(operation, sent: float, trips: int) -> None:
     found = online_cost(operation, (2, 10, 10), COUNTED, NetworkLink(bandwidth=1e3, round_trip=1.0))

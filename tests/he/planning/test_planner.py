@@ -11,6 +11,7 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning import cost, planner
 from privcirnet.he.planning.cost import Objective, linear_cost
+from privcirnet.he.planning.parameter_choice import SHORT_LENGTHS
 from privcirnet.he.planning.planner import candidate_layers, cheapest_layer, counted_goal, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
 from privcirnet.he.program import limits
@@ -145,10 +146,10 @@ def test_what_fits_no_ciphertext_is_refused(shape: LinearShape, b: int) -> None:
 @pytest.mark.parametrize("b", [1, 4])
 @pytest.mark.parametrize(("side", "most"), [(32, 1.06), (16, 1.0), (14, 1.0), (8, 1.0), (4, 1.0), (2, 1.0)])
 def test_short_lengths_cost_little(side: int, most: float, b: int) -> None:
-    """A modulus of 25 bits carries them all."""
+    """The first of them."""
     shape, prices = LinearShape(side, side, 64, 64, 3, 1, 1), replace(PROFILES["all"], ring_degree=8192)
-    short, best = (cheapest_layer(shape, b, prices, FREE, lengths) for lengths in (planner.SHORT, 0))
-    assert not any(planner.SHORT % length for length in short.transform_lengths)
+    short, best = (cheapest_layer(shape, b, prices, FREE, lengths) for lengths in (SHORT_LENGTHS[0], 0))
+    assert not any(SHORT_LENGTHS[0] % length for length in short.transform_lengths)
     assert seconds(short, prices) <= most * seconds(best, prices)
 
 

@@ -31,7 +31,7 @@ def one_relu(values: int, source: str = "softspoken") -> Program:
     image, first = SMALL.nodes[:2]
     shape = (values, 1, 1)
     wide = Node("wide", AsStrided(shape, 0, (values,), (0,)), (first.name,), shape, first.log_step)
-    relu = Node("relu", ExactReLU(4, 1 << 20), ("wide",), shape, first.log_step + 4)
+    relu = Node("relu", ExactReLU(4, 1 << 12), ("wide",), shape, first.log_step + 4)
     weights = {first.name: SMALL.weights[first.name]}
     return replace(SMALL, nodes=(image, first, wide, relu), weights=weights, transfers=source, output_bits=20)
 

@@ -130,7 +130,6 @@ class FloorExchange(Exchange):
 
     Attributes:
         t: modulus of the shares.
-        m: modulus of the results' shares; 0: t.
         source: source of oblivious transfers, one of :data:`mpc.ot.session.OT_PROTOCOLS`.
         rows: range of a piece within the padded values; None: all of them.
     """
@@ -138,15 +137,13 @@ class FloorExchange(Exchange):
     operation: ExactStep
     shape: tuple[int, ...]
     t: int
-    m: int = 0
     source: str = "softspoken"
     rows: range | None = field(default=None, kw_only=True)
 
     @property
     def floor(self) -> ExactFloor:
         """The function that is computed."""
-        step = self.operation
-        return _floor(self.t, step.bits, self.m or self.t, 0 if step.rectifies else step.bound, step.top)
+        return _floor(self.operation, self.t)
 
     @property
     def online(self) -> FloorOnline:
@@ -219,9 +216,9 @@ class FloorExchange(Exchange):
 
 
 @lru_cache(maxsize=256)
-def _floor(t: int, f: int, m: int, bound: int, clip: int) -> ExactFloor:
+def _floor(step: ExactStep, t: int) -> ExactFloor:
     """Return a shape, which all pieces of a node share."""
-    return ExactFloor(t, f, m, bound, clip)
+    return ExactFloor.of(step, t)
 
 
 def flat(*correlations: FloorKept) -> Residues:
@@ -298,7 +295,7 @@ class TableOnline(FloorOnline):
 
 @dataclass(frozen=True)
 class TableExchange(FloorExchange):
-    """The exchange of an exact table, from one share of any shape to one of the same shape; m: 2^index bits."""
+    """The exchange of an exact table, from one share of any shape to one of the same shape."""
 
     operation: ExactTable
 
@@ -314,7 +311,7 @@ class TableExchange(FloorExchange):
     @property
     def index(self) -> FloorExchange:
         """The truncation or the clip."""
-        return FloorExchange(self.operation, self.shape, self.t, self.m, self.source, rows=self.rows)
+        return FloorExchange(self.operation, self.shape, self.t, self.source, rows=self.rows)
 
     @property
     def plan(self) -> RoundPlan:

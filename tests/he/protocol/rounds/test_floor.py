@@ -143,8 +143,8 @@ def test_large_steps_are_prepared_in_pieces(program: Program, monkeypatch: pytes
 
 STEPS = {
     "truncation": ExactTruncate(9, 1 << 20),
-    "ReLU": ExactReLU(4, 1 << 20),
-    "clip": ExactReLU(4, 1 << 20, most=12),
+    "ReLU": ExactReLU(4, 1 << 12),
+    "clip": ExactReLU(4, 1 << 12, most=12),
     "table": tabulated("gelu", 4, -4, -4, -40, 50).bounded(-(1 << 10), 1 << 10),
 }
 
@@ -157,8 +157,7 @@ def test_memory_is_what_an_exchange_says(
     """At its peak either party has at least half of it, and never more, messages included."""
     monkeypatch.setattr(silent, "CODE", silent.LpnParameters(trees=1 << 9, depth=9, seed=1 << 10))
     kind = TableExchange if isinstance(step, ExactTable) else FloorExchange
-    m = 1 << step.index_bits if isinstance(step, ExactTable) else 0
-    exchange = kind(step, (values, 1, 1), PROGRAM.parameters.plain_modulus, m, source)
+    exchange = kind(step, (values, 1, 1), PROGRAM.parameters.plain_modulus, source)
     for peak in peaks(exchange, source):
         assert peak <= exchange.working_bytes(PROGRAM.parameters) + EXTENSION_BYTES <= 2 * peak + EXTENSION_BYTES
 
@@ -229,8 +228,13 @@ def test_a_preparation_needs_transfers() -> None:
         (ExactReLU(20, 24), "an exact ReLU by 20 bits"),
         (ExactReLU(4), "an exact ReLU of values without a bound"),
         (ExactReLU(4, 1 << 29), "a plain modulus of"),
+        (ExactReLU(4, 24), "an exact ReLU by 4 bits of values under 24"),
+        (ExactReLU(4, 16), "an exact ReLU by 4 bits of values under 16"),
+        (ExactReLU(0, 1 << 13, 12), "an exact ReLU to 12 of values up to 8192"),
+        (ExactReLU(4, 1 << 12, 20 * 16 + 1), "an exact ReLU to 321 of values up to 256"),
+        (ExactReLU(4, 1 << 12, 204), "an exact ReLU to 204 of values up to 256"),
         (ExactReLU(4, most=-1), "an exact ReLU clipped at -1"),
-        (ExactReLU(4, 32, 3), "an exact ReLU clipped at 3"),
+        (ExactReLU(4, 32, 3), "an exact ReLU to 3 of values up to 2"),
     ],
 )
 def test_descriptions_that_would_not_be_exact_are_refused(operation: ExactTruncate, problem: str) -> None:
@@ -251,7 +255,7 @@ def test_a_clip_that_no_value_reaches_is_a_relu() -> None:
     nodes = Node("x", Input(-16, 23), (), (1, 2, 2), 0), Node("y", ExactReLU(4, most=1), ("x",), (1, 2, 2), 4)
     ends = np.full((1, 2, 2), -16), np.full((1, 2, 2), 23)
     assert exact(nodes, {"x": ends})[1].operation == ExactReLU(4, 32)
-    assert exact(nodes, {"x": (ends[0], ends[1] + 1)})[1].operation == ExactReLU(4, 40, 1)
+    assert exact(nodes, {"x": (ends[0], ends[1] + 1)})[1].operation == ExactReLU(4, 64, 1)
 
 
 def test_a_description_says_what_is_exact() -> None:
@@ -264,8 +268,9 @@ def test_a_description_says_what_is_exact() -> None:
     ]
 
 
-def test_a_modulus_of_more_digits_than_a_relu_compares_is_refused() -> None:
-    large = exactly(network(plain_bits=50))
-    with pytest.raises(RuleError, match="a plain modulus of 50 bits for an exact ReLU by 4"):
-        manifest.check(large)
-    assert ExactReLU(14, 1).unfit(12289) == "a plain modulus that is not 1 mod 2^15"
+def test_a_modulus_has_a_factor_of_two_for_each_bit_that_is_read() -> None:
+    """Those that go and one more, and for a clip k of the rounded value."""
+    for step in (ExactReLU(7, 1 << 11), ExactReLU(7, 1 << 10, 3)):
+        assert step.unfit(12289) == ""
+    assert ExactReLU(7, 1 << 11, 3).unfit(12289) == "a plain modulus that is not 1 mod 2^13"
+    assert ExactReLU(12, 1 << 13).unfit(12289) == "a plain modulus that is not 1 mod 2^13"

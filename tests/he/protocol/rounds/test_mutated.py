@@ -20,8 +20,8 @@ MUTATIONS = dict.fromkeys(("truncation", "ReLU", "clip", "table", "clipped table
 def exchange_of(kind):
     """(t, the exchange of an exact step)."""
     program, name = {
-        "truncation": lambda: (exactly(network(plain_bits=30)), "square_t"),
-        "ReLU": lambda: (exactly(network(plain_bits=30)), "first_t"),
+        "truncation": lambda: (exactly(network(plain_bits=30, divisor=1 << 20)), "square_t"),
+        "ReLU": lambda: (exactly(network(plain_bits=30, divisor=1 << 20)), "first_t"),
         "clip": lambda: (exactly(network(plain_bits=30), 12), "first_t"),
         "table": lambda: (with_table(network(plain_bits=36), TABLES["gelu"]), "first_t"),
         "clipped table": lambda: (clipped(with_table(network(plain_bits=36), TABLES["exp"]), 2), "first_t"),

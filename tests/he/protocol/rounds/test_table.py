@@ -37,7 +37,8 @@ def clipped(program: Program, clips: int) -> Program:
     high = table.high if clips == 2 else 100
     table, old = tabulated(table.function, 4, -4, -4, table.low, high), table
     bits = max(4, (table.high - table.low).bit_length())
-    again = replace(table, clips=clips, first=table.low, index_bits=bits, bound=2 * old.bound + (1 << 15))
+    assert old.bound < 1 << 15
+    again = replace(table, clips=clips, first=table.low, index_bits=bits, bound=1 << 16)
     nodes = [replace(node, operation=again) if node.operation == old else node for node in program.nodes]
     return replace(program, nodes=tuple(nodes))
 
@@ -45,7 +46,7 @@ def clipped(program: Program, clips: int) -> Program:
 @pytest.mark.parametrize("clips", [0, 1, 2])
 @pytest.mark.parametrize("name", TABLES)
 def test_every_value_is_the_integer_networks(name: str, clips: int) -> None:
-    program = with_table(network(plain_bits=36), TABLES[name])
+    program = with_table(network(plain_bits=36, divisor=1 << 18), TABLES[name])
     program = clipped(program, clips) if clips else program
     client, session = parties(program, "cleartext")
     ahead, most = prepare(client, session), schedule_of(program).sizes
@@ -60,10 +61,10 @@ def test_every_value_is_the_integer_networks(name: str, clips: int) -> None:
 @pytest.mark.parametrize(
     ("ends", "index_bits", "clips", "transfers", "ahead", "online"),
     [
-        ((-128, 127), 8, 0, 43, 128.125, 10.5),
-        ((-512, 127), 10, 0, 69, 326.25, 11),
-        ((-100000, 127), 8, 1, 76, 166.25, 16.875),
-        ((-100000, 128), 8, 2, 105, 202.375, 21.75),
+        ((-128, 127), 8, 0, 42, 127.125, 10.375),
+        ((-512, 127), 10, 0, 68, 325.0, 10.875),
+        ((-3900, 127), 8, 1, 69, 157.0, 15.25),
+        ((-3900, 300), 8, 2, 72, 190.5, 16.5),
     ],
 )
 def test_bytes_of_a_value(
@@ -72,7 +73,7 @@ def test_bytes_of_a_value(
     """GELU from an accumulator of 11 bits more, to 8 bits in shares mod t of 28 bits."""
     table = tabulated("gelu", 11, -4, -4, -128, 127).bounded(*(end << 11 for end in ends))
     assert (table.index_bits, table.clips) == (index_bits, clips)
-    exchange = TableExchange(table, (64,), 167772161, 1 << index_bits)
+    exchange = TableExchange(table, (64,), 167772161)
     slots = sum(part.down[-1].stop for part in (exchange.floor, exchange.lookup))
     slots += exchange.floor.up[-1].stop + exchange.lookup.up
     octets = [turn.octets for turn in exchange.plan.turns]

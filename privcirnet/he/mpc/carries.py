@@ -1,13 +1,13 @@
-"""Comparison of two numbers of which each party knows one, the client's ahead of the image, the server's online.
+"""Carries and ranges of the sum of two numbers of which each party knows one, the client's ahead, the server's online.
 
 A bit is *split* if one party holds m, which it learns online, and the other knows l, fixed ahead, and the bit is m + l.
-Digits are compared by tables (:class:`DigitComparison`), whose results are merged, sides alternating
-(:class:`ComparisonMerge`): each level is one message. Values are planes, 64 to a word; sums of bits are XOR. Every
-string that is sent is hidden by a key of an oblivious transfer or by a fresh bit, and each hides once.
+Bits of the sum of two digits are looked up in tables (:class:`DigitTable`); their results are multiplied and added,
+sides alternating (:class:`Merge`): each level is one message. Values are planes, 64 to a word; sums of bits are XOR.
+Every string that is sent is hidden by a key of an oblivious transfer or by a fresh bit, and each hides once.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, combinations
 
@@ -17,7 +17,9 @@ from privcirnet.he.mpc.ot.session import ReceiverOts, SenderOts
 from privcirnet.he.ring.modular import Residues
 
 Factors = frozenset[int]
-"""Inputs of a merge that are multiplied."""
+"""Inputs of a merge that are multiplied, by number."""
+Planes = Residues | dict[int, Residues]
+"""Planes by the number of their input."""
 
 
 def offer(offered: SenderOts, slot: int, strings: Residues, flip: Residues | None = None) -> tuple[Residues, Residues]:
@@ -27,6 +29,8 @@ def offer(offered: SenderOts, slot: int, strings: Residues, flip: Residues | Non
         strings: (bits, words).
         flip: bits where the chooser's choice is not that of the transfer.
     """
+    if len(strings) > 64:
+        raise ValueError(f"a key hides a word, not {len(strings)} bits")
     first, second = offered.planes(slot, len(strings))
     if flip is not None:
         change = (first ^ second) & flip
@@ -39,24 +43,44 @@ def accept(ots: ReceiverOts, slot: int, message: Residues, choice: Residues) -> 
     return ots.planes(slot, len(message)) ^ (message & choice)
 
 
+def bits_of_sums(bits: int, function: Callable[[int], bool]) -> int:
+    """Return a function of the sum of two digits of so many bits, as a number whose bit s is its value at s.
+
+    >>> bits_of_sums(2, lambda s: s >= 4)
+    112
+    """
+    return sum(function(s) << s for s in range((2 << bits) - 1))
+
+
+def carry(bits: int) -> int:
+    """Return whether two digits carry."""
+    return bits_of_sums(bits, lambda s: s >> bits > 0)
+
+
+def propagates(bits: int) -> int:
+    """Return whether two digits carry if one comes from below, and not without."""
+    return bits_of_sums(bits, lambda s: s + 1 == 1 << bits)
+
+
 @dataclass(frozen=True)
-class DigitComparison:
-    """A comparison of digits: the client's greater than the server's, and equal if a more significant part asks so.
+class DigitTable:
+    """A table of bits of the sum of a digit of the client's and one of the server's.
 
     The client makes the table of its answers for every digit of the server. Ahead, the table is shifted by a random
     number of the server's choice, in shares; online the server says where its digit went, and each looks up its share.
 
     Attributes:
         bits: bits of the digit.
+        functions: results, see :func:`bits_of_sums`.
     """
 
     bits: int
-    equal: bool
+    functions: tuple[int, ...]
 
     @property
     def outputs(self) -> int:
-        """Number of results: greater, and perhaps equal."""
-        return 1 + self.equal
+        """Number of results."""
+        return len(self.functions)
 
     @property
     def table_planes(self) -> int:
@@ -97,17 +121,18 @@ class DigitComparison:
         return messages.reshape(-1, digit.shape[1]), table
 
     def _answers(self, digit: Residues) -> Residues:
-        """Return the answers for each digit of the server: greater, then equal."""
-        table = np.empty((self.outputs, 1 << self.bits, digit.shape[1]), dtype=np.uint64)
-        for i in range(1 << self.bits):
-            same, more = np.full(digit.shape[1], ~np.uint64(0)), np.zeros(digit.shape[1], dtype=np.uint64)
-            for j in reversed(range(self.bits)):
-                if i >> j & 1:
-                    same &= digit[j]
-                else:
-                    more |= same & digit[j]
-                    same &= ~digit[j]
-            table[:, i] = (more, same)[: self.outputs]
+        """Return the results for each digit of the server: from one to the next, few of the client's change them."""
+        table, at = np.zeros((self.outputs, 1 << self.bits, digit.shape[1]), dtype=np.uint64), one_hot(digit)
+        for row, function in zip(table, self.functions, strict=True):
+            before = 0
+            for i in range(1 << self.bits):
+                here = function >> i & (1 << (1 << self.bits)) - 1
+                changed = here ^ before
+                row[i] = row[i - 1] if i else 0
+                for c in range(changed.bit_length()):
+                    if changed >> c & 1:
+                        row[i] ^= at[c]
+                before = here
         return table
 
     def server_table(self, ots: ReceiverOts, message: Residues) -> Residues:
@@ -138,6 +163,16 @@ class DigitComparison:
         return _pick(table, message[: self.bits]) ^ message[self.bits :]
 
 
+def one_hot(digit: Residues) -> Residues:
+    """Return planes of which that of each value's digit has its bit, (2^bits, words) of (bits, words)."""
+    places = np.empty((1 << len(digit), digit.shape[1]), dtype=np.uint64)
+    places[0] = ~np.uint64(0)
+    for j, plane in enumerate(digit):
+        np.bitwise_and(places[: 1 << j], plane, out=places[1 << j : 2 << j])
+        places[: 1 << j] ^= places[1 << j : 2 << j]
+    return places
+
+
 def _sides(table: Residues, j: int) -> tuple[Residues, Residues]:
     """Return the entries without and with bit j in their index, as views, (outputs, 2^bits / 2, words) in effect."""
     pairs = table.reshape(len(table), -1, 2, 1 << j, table.shape[-1])
@@ -153,32 +188,20 @@ def _pick(table: Residues, index: Residues) -> Residues:
 
 
 @dataclass(frozen=True)
-class ComparisonMerge:
-    """A merge of neighbouring digits' results into those of all of them: greater, and perhaps equal.
+class Merge:
+    """Sums of products of split bits, whose masks are multiplied ahead.
 
-    Inputs are numbered: greater of each digit, then equal of each. Greater is a sum of products of inputs; the masks of
-    what the chooser holds and what the helper knows ahead are multiplied ahead.
+    The masks are those of what the chooser holds; the helper knows its part of the bits ahead.
 
     Attributes:
-        chains: digits that are merged, the most significant last; two chains may share some.
+        sums: products of each result; inputs have numbers.
     """
 
-    chains: tuple[tuple[int, ...], ...]
-    equal: bool
-    sums: tuple[tuple[Factors, ...], ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Write down the products."""
-        sums, fan = list[tuple[Factors, ...]](), 1 + max(chain.from_iterable(self.chains))
-        for digits in self.chains:
-            equals = [fan + i for i in digits]
-            sums.append(tuple(frozenset({i, *equals[place + 1 :]}) for place, i in enumerate(digits)))
-            sums += [(frozenset(equals),)] * self.equal
-        object.__setattr__(self, "sums", tuple(sums))
+    sums: tuple[tuple[Factors, ...], ...]
 
     @property
     def outputs(self) -> int:
-        """Number of results: of each chain greater, and perhaps equal."""
+        """Number of results."""
         return len(self.sums)
 
     @cached_property
@@ -225,7 +248,7 @@ class ComparisonMerge:
     def _masks(self, choices: Residues) -> dict[int, Residues]:
         return dict(zip(self.inputs, choices, strict=False))
 
-    def help_ahead(self, offered: SenderOts, ahead: dict[int, Residues], flips: Residues) -> tuple[Residues, Residues]:
+    def help_ahead(self, offered: SenderOts, ahead: Residues, flips: Residues) -> tuple[Residues, Residues]:
         """Return the helper's message and its shares of all products of masks, (products, words).
 
         Args:
@@ -254,11 +277,11 @@ class ComparisonMerge:
                 shares[s] = shares[s] ^ share
         return _planes(shares.values(), ots.choices.shape[1])
 
-    def choose(self, inputs: dict[int, Residues], choices: Residues, products: Residues, fresh: Residues) -> Residues:
+    def choose(self, inputs: Residues, choices: Residues, products: Residues, fresh: Residues) -> Residues:
         """Return the chooser's message, (online planes, words).
 
         Args:
-            inputs: shares of the inputs.
+            inputs: shares of the inputs, (inputs, words).
             choices: choices of its transfers.
             products: shares of the products that it has ahead.
             fresh: random planes, (outputs, words): shares of the results that it knows ahead.
@@ -269,7 +292,7 @@ class ComparisonMerge:
             [*(plane[None] for plane in public.values()), self._share(public, masks, products, inputs, True) ^ fresh]
         )
 
-    def help(self, ahead: dict[int, Residues], products: Residues, message: Residues) -> Residues:
+    def help(self, ahead: Residues, products: Residues, message: Residues) -> Residues:
         """Return the helper's shares of the results, (outputs, words); ``message``: the chooser's."""
         public = dict(zip(self.inputs, message, strict=False))
         return self._share(public, ahead, products, ahead, False) ^ message[len(self.inputs) :]
@@ -277,16 +300,16 @@ class ComparisonMerge:
     def _share(
         self,
         public: dict[int, Residues],
-        masks: dict[int, Residues],
+        masks: Planes,
         products: Residues,
-        linear: dict[int, Residues],
+        linear: Residues,
         chooser: bool,
     ) -> Residues:
         """Return a party's share of the outputs: an input is its public part plus both parties' shares of its mask."""
         shares: dict[Factors, Residues] = dict(zip(self.products, products, strict=True))
         outputs: list[Residues] = []
         for terms in self.sums:
-            total = np.zeros_like(products[0] if len(products) else next(iter(linear.values())))
+            total = np.zeros_like(linear[0])
             for s in terms:
                 if len(s) == 1:
                     total = total ^ linear[next(iter(s))]
@@ -307,7 +330,7 @@ def _sorted(sets: Iterable[Factors]) -> list[Factors]:
     return sorted(set(sets), key=lambda s: (len(s), sorted(s)))
 
 
-def _product(factors: dict[int, Residues], which: Factors) -> Residues:
+def _product(factors: Planes, which: Factors) -> Residues:
     return np.bitwise_and.reduce([factors[i] for i in sorted(which)])
 
 
