@@ -15,7 +15,7 @@ from torch.nn.utils import parametrize
 
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
-from privcirnet.nn.graph import find_layer
+from privcirnet.nn.circulant import find_layer
 from privcirnet.train.recalibration import recalibrate_
 from privcirnet.train.stages import CompressionMethod
 

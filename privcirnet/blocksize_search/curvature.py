@@ -50,9 +50,10 @@ from torch.nn.functional import cross_entropy
 
 from privcirnet import distributed
 from privcirnet.errors import RuleError
+from privcirnet.nn.circulant import find_layer
 from privcirnet.nn.functional.circulant import admissible_block_sizes, expand, project, squared_error
 from privcirnet.nn.functional.least_squares import Moments, channel_axis, fit_rows, read_by, some_of
-from privcirnet.nn.graph import evaluating, find_layer
+from privcirnet.nn.graph import evaluating
 
 Batches = tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]]
 """Images (N, ...) and classes (N,), or probabilities (N, classes), as a pair or in batches."""

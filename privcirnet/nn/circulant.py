@@ -10,6 +10,7 @@ A stored entry stands for b entries of the weight, so its gradient is the sum of
 as large as on one dense entry, AdamW is not affected.
 """
 
+import difflib
 import math
 from typing import Any
 
@@ -17,8 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import RuleError, listed
 from privcirnet.nn.functional.circulant import check_block_size, expand, padded_size, project
+from privcirnet.nn.materialize import has_plain_weights, materialize_weights_
 
 
 class BlockCirculant(nn.Module):
@@ -72,13 +74,63 @@ def block_size_of(module: nn.Module) -> int:
     return next((structure.block_size for structure in structures if isinstance(structure, BlockCirculant)), 1)
 
 
+def find_layer(model: nn.Module, name: str, *, plain: bool = True) -> nn.Linear | nn.Conv2d:
+    """Return the linear or convolutional layer of a name.
+
+    Args:
+        plain: whether a weight that is computed from others is refused.
+    """
+    modules = dict(model.named_modules(remove_duplicate=False))
+    if name not in modules:
+        layers = [key for key, module in modules.items() if isinstance(module, nn.Linear | nn.Conv2d)]
+        close = difflib.get_close_matches(name, layers, n=1)
+        meant = f"did you mean {close[0]!r}? " if close else ""
+        choices = [*close, *(layer for layer in layers if layer not in close)] or ["none"]
+        remedy = f"{meant}its layers are {listed(choices)}"
+        raise RuleError("a layer name must exist in the model", got=repr(name), remedy=remedy)
+    layer = modules[name]
+    if not isinstance(layer, nn.Linear | nn.Conv2d):
+        got = f"{type(layer).__name__} at {name!r}"
+        raise RuleError("a layer must be Linear or Conv2d", got=got, remedy="leave it out")
+    if plain and not has_plain_weights(layer):
+        got, remedy = f"{name!r}, whose weight is computed from others", "materialize_weights_(model) makes it so"
+        raise RuleError("a layer must have a plain weight", got=got, remedy=remedy)
+    if parametrize.is_parametrized(layer, "weight") and has_plain_weights(layer):
+        got = f"{name!r} with a parametrized weight of block size {block_size_of(layer)}"
+        raise RuleError("a layer must still have its plain dense weight", got=got, remedy="start from the dense model")
+    return layer
+
+
+def checked_layer(model: nn.Module, name: str, block_size: int, *, pad: bool = False) -> nn.Linear | nn.Conv2d:
+    """Return the layer of this name, unchanged, if it can become circulant."""
+    layer = find_layer(model, name, plain=False)
+    owners = [key for key, value in model.named_parameters(remove_duplicate=False) if value is layer.weight]
+    if len(owners) > 1:
+        got, remedy = " = ".join(owners), "untie the weights or leave them dense"
+        raise RuleError("a circulant layer must not share its weight", got=got, remedy=remedy)
+    try:
+        if block_size != 1:
+            _check_groups(layer)
+        check_block_size(layer.weight.shape, block_size, pad=pad)
+    except RuleError as error:
+        raise RuleError(error.rule, got=f"{error.got} at {name!r}", remedy=error.remedy) from None
+    return layer
+
+
+def _check_groups(layer: nn.Linear | nn.Conv2d) -> None:
+    if isinstance(layer, nn.Conv2d) and layer.groups != 1:
+        raise RuleError(
+            "a circulant convolution must have one group", got=f"groups={layer.groups}", remedy="leave it dense"
+        )
+
+
 def make_circulant_(
     layer: nn.Linear | nn.Conv2d, block_size: int, importance: Tensor | None = None, *, pad: bool = False
 ) -> None:
     """Give one layer a block-circulant weight, the nearest to the one it has.
 
-    The weight stays the same `Parameter` object, of a new shape; its gradient, which has the old one, is dropped. Build
-    the optimizer afterwards. Nothing happens for b = 1.
+    A weight that is computed from others becomes plain. The `Parameter` stays the same object, of a new shape; its
+    gradient, which has the old one, is dropped. Build the optimizer afterwards. For b = 1 the weight stays dense.
 
     Args:
         layer: A linear layer, or a convolution with one group.
@@ -88,6 +140,7 @@ def make_circulant_(
         RuleError: The block size or the importance does not fit the weight.
     """
     check_block_size(layer.weight.shape, block_size, pad=pad)
+    materialize_weights_(layer)
     if block_size == 1:
         return
     size = layer.weight.shape[0], layer.weight.shape[1]
@@ -163,14 +216,6 @@ class BlockCirculantConv2d(nn.Conv2d):
         self, in_channels: int, out_channels: int, kernel_size: int | tuple[int, int], block_size: int, **options: Any
     ) -> None:
         super().__init__(in_channels, out_channels, kernel_size, **options)
-        check_groups(self)
+        _check_groups(self)
         _repeat_first_rows_(self, block_size)
         make_circulant_(self, block_size)
-
-
-def check_groups(layer: nn.Linear | nn.Conv2d) -> None:
-    """Raise if the layer is a grouped convolution."""
-    if isinstance(layer, nn.Conv2d) and layer.groups != 1:
-        raise RuleError(
-            "a circulant convolution must have one group", got=f"groups={layer.groups}", remedy="leave it dense"
-        )

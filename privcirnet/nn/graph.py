@@ -1,9 +1,8 @@
-"""A network as a torch.fx graph and as named layers, read without changing it.
+"""A network as a torch.fx graph, read without changing it.
 
 Cost: one symbolic run of the network's forward; computes nothing on tensors.
 """
 
-import difflib
 import operator
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -13,11 +12,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import Target
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.utils import parametrize
 
-from privcirnet.errors import RuleError, listed
-from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.materialize import has_plain_weights
+from privcirnet.errors import RuleError
 from privcirnet.nn.norm import is_frozen_norm
 from privcirnet.nn.tracing import Memory, Proxy, check_own_forwards, restore_attributes, without_writing
 
@@ -202,34 +198,3 @@ def evaluating(model: nn.Module) -> Generator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
-
-
-def find_layer(model: nn.Module, name: str, *, plain: bool = True) -> nn.Linear | nn.Conv2d:
-    """Return the linear or convolutional layer of this name, its weight still plain."""
-    modules = dict(model.named_modules(remove_duplicate=False))
-    if name not in modules:
-        layers = [key for key, module in modules.items() if isinstance(module, nn.Linear | nn.Conv2d)]
-        close = difflib.get_close_matches(name, layers, n=1)
-        meant = f"did you mean {close[0]!r}? " if close else ""
-        choices = [*close, *(layer for layer in layers if layer not in close)] or ["none"]
-        remedy = f"{meant}its layers are {listed(choices)}"
-        raise RuleError("a layer name must exist in the model", got=repr(name), remedy=remedy)
-    layer = modules[name]
-    if not isinstance(layer, nn.Linear | nn.Conv2d):
-        raise RuleError(
-            "a layer must be Linear or Conv2d", got=f"{type(layer).__name__} at {name!r}", remedy="leave it out"
-        )
-    computed = not has_plain_weights(layer)
-    if computed and plain:
-        rule, remedy = (
-            "a layer must have a plain weight",
-            "make it so before: privcirnet.nn.materialize.materialize_weights_(model)",
-        )
-        raise RuleError(rule, got=f"{name!r}, whose weight is computed from others", remedy=remedy)
-    if parametrize.is_parametrized(layer, "weight") and not computed:
-        raise RuleError(
-            "a layer must still have its plain dense weight",
-            got=f"{name!r} with a parametrized weight of block size {block_size_of(layer)}",
-            remedy="start from the dense model",
-        )
-    return layer

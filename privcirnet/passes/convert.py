@@ -24,11 +24,11 @@ from torch.nn.utils import parametrize
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import AESPA_SHARED, Aespa
 from privcirnet.nn.checks import check_images, check_module
-from privcirnet.nn.circulant import block_size_of, check_groups, make_circulant_
+from privcirnet.nn.circulant import block_size_of, checked_layer, find_layer, make_circulant_
 from privcirnet.nn.example import example_for
-from privcirnet.nn.functional.circulant import check_block_size, check_importance
-from privcirnet.nn.graph import evaluating, find_layer, module_of, trace
-from privcirnet.nn.materialize import materialize_weights_, with_plain_weights
+from privcirnet.nn.functional.circulant import check_importance
+from privcirnet.nn.graph import evaluating, module_of, trace
+from privcirnet.nn.materialize import with_plain_weights
 from privcirnet.nn.neighbours import FLATTEN, VECTORS, channel_readers, place_of, reached_by
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share
 from privcirnet.passes.least_squares_start import fit_circulant_
@@ -94,7 +94,7 @@ def circulant_(
         check_importance(find_layer(model, name, plain=False).weight, values)
     shared = _shared_behind(model, {name: b for name, b in block_sizes.items() if b > 1})
     for name, layer in layers.items():
-        make_circulant_(materialize_weights_(layer), block_sizes[name], importance.get(name), pad=pad)
+        make_circulant_(layer, block_sizes[name], importance.get(name), pad=pad)
     _share_(model, shared)
     if dense is not None and images is not None:
         fit_circulant_(model, dense, block_sizes, images, progress)
@@ -132,25 +132,6 @@ def _shared_by(module: nn.Module, block_size: int) -> nn.Module:
     assert isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)
     kind = TokenBatchNorm if isinstance(module, nn.BatchNorm1d) else BlockBatchNorm2d
     return kind.from_batch_norm(module, block_size)
-
-
-def checked_layer(model: nn.Module, name: str, block_size: int, *, pad: bool = False) -> nn.Linear | nn.Conv2d:
-    """Return the layer of this name, unchanged, if it can become circulant."""
-    layer = find_layer(model, name, plain=False)
-    owners = [key for key, value in model.named_parameters(remove_duplicate=False) if value is layer.weight]
-    if len(owners) > 1:
-        raise RuleError(
-            "a circulant layer must not share its weight",
-            got=" = ".join(owners),
-            remedy="untie the weights or leave them dense",
-        )
-    try:
-        if block_size != 1:
-            check_groups(layer)
-        check_block_size(layer.weight.shape, block_size, pad=pad)
-    except RuleError as error:
-        raise RuleError(error.rule, got=f"{error.got} at {name!r}", remedy=error.remedy) from None
-    return layer
 
 
 def _shared_behind(model: nn.Module, block_sizes: Mapping[str, int]) -> dict[str, int]:

@@ -14,6 +14,7 @@ from privcirnet.nn.circulant import (
     BlockCirculantConv2d,
     BlockCirculantLinear,
     block_size_of,
+    find_layer,
     make_circulant_,
 )
 from privcirnet.nn.functional.circulant import expand, is_circulant, project
@@ -162,3 +163,8 @@ def test_trap_6_a_quantizer_on_top_leaves_the_weight_circulant():
 def test_a_block_size_that_does_not_fit(build):
     with pytest.raises(RuleError, match=r"must divide both weight dimensions: got 4 for \(8, 10.*choose one of 1, 2"):
         build()
+
+
+def test_find_layer_in_a_model_without_layers():
+    with pytest.raises(RuleError, match="got 'fc'; its layers are none"):
+        find_layer(nn.ReLU(), "fc")

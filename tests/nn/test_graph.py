@@ -1,18 +1,11 @@
-"""Networks as graphs and as named layers."""
+"""Networks as graphs."""
 
 import pytest
 import torch
-from torch import nn
 
-from privcirnet.errors import RuleError
-from privcirnet.nn.graph import evaluating, find_layer, trace
+from privcirnet.nn.graph import evaluating, trace
 from privcirnet.passes.convert import circulant_
 from tests.nn.networks import SIZES, images, residual
-
-
-def test_find_layer_in_a_model_without_layers():
-    with pytest.raises(RuleError, match="got 'fc'; its layers are none"):
-        find_layer(nn.ReLU(), "fc")
 
 
 def test_trace_keeps_the_toolkits_modules_whole():
