@@ -83,8 +83,9 @@ def compile(  # noqa: PLR0913
     )
     some = images[:rehearsed_images] if rehearsed_images else None
     planned = lower_on(he, quantized, pixels_of(quantized, images), images, bar, costs, some)
-    _warn_of_large_values(planned.program, quantized, images, bar)
-    return CompiledProgram(planned.program, {}, planned.profile, planned.rehearsal, before, bar)
+    room = _checked_bounds(planned.program, quantized, images, bar)
+    about = "; ".join(filter(None, (before, room)))
+    return CompiledProgram(planned.program, {}, planned.profile, planned.rehearsal, about, bar)
 
 
 def _quantized(network: nn.Module, images: Tensor, bar: Bar) -> tuple[fx.GraphModule, str]:
@@ -113,13 +114,21 @@ def _in_words(quantized: fx.GraphModule, change: Difference | None) -> str:
     return f"{bits}: {change}" if change else ""
 
 
-def _warn_of_large_values(program: Program, network: fx.GraphModule, images: Tensor, bar: Bar) -> None:
+def _checked_bounds(program: Program, network: fx.GraphModule, images: Tensor, bar: Bar) -> str:
+    """Return how far the images' values are from measured bounds, in words; "" for proved ones.
+
+    Warns:
+        UserWarning: some of the images go beyond.
+    """
     with bar("checking bounds", 0):
         exceeded = exceeding(program, network, images)
-    if exceeded and exceeded.beyond:
+    if exceeded is None:
+        return ""
+    if exceeded.beyond:
         remedy = "train longer, or with outlier_penalty=0.1, which keeps values near each other"
         many = f"{exceeded.beyond} of {exceeded.images} images go beyond the measured bounds"
         warnings.warn(f"{many}: they would be answered wrongly; {remedy}", stacklevel=4)
+    return f"bounds hold {2**exceeded.spare_bits} times the images' values at {exceeded.nearest}, elsewhere more"
 
 
 def load(folder: str | Path, *, progress: bool = True) -> CompiledProgram:

@@ -179,13 +179,16 @@ class BoundsCheck:
     """A check of measured bounds on images.
 
     Attributes:
-        beyond: number of images with a value that the plain modulus does not carry, so that their result is wrong.
-        spare_bits: bits of the modulus over the largest value of the others.
+        beyond: number of images with a value that the plain modulus or an exact step does not carry, so that their
+            result is wrong.
+        spare_bits: whole bits of that limit over the largest value of the others.
+        nearest: node whose values come nearest to their limit.
     """
 
     images: int
     beyond: int
     spare_bits: int
+    nearest: str = ""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.he.planning.stacks import weight_bytes, with_stacks
 from privcirnet.he.program import bounds
 from privcirnet.he.program.bounds import ObservedRange, Reals, real_name
+from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program, layers_of, squares_of
 from privcirnet.he.program.signature import PrivateKey
@@ -305,12 +306,19 @@ def exceeding(program: Program, network: fx.GraphModule, images: torch.Tensor) -
     if program.bounds == "proved":
         return None
     peak_values, half = peaks(network, images), program.parameters.plain_modulus / 2
+    steps = [(node.inputs[0], node.operation.bound) for node in program.nodes if isinstance(node.operation, ExactStep)]
+    limits = {name: min(bound for of, bound in steps if of == name) for name, _ in steps}
     nodes = program.nodes[: program.nodes.index(program.logits) + 1]
     named = [node for node in nodes if real_name(node) in peak_values]  # others are pieces of an operation
-    shares = torch.stack([peak_values[real_name(node)] * (2.0**-node.log_step / half) for node in named]).amax(0)
-    carried = shares[shares < 1]  # neither too large nor no number at all
-    spare = math.floor(-math.log2(carried.max().item())) if len(carried) else 0
-    return summaries.BoundsCheck(len(images), len(images) - len(carried), spare)
+    shares = torch.stack(
+        [peak_values[real_name(node)] * (2.0**-node.log_step / limits.get(node.name, half)) for node in named]
+    )
+    carried = shares.T[shares.amax(0) < 1]  # neither too large nor no number at all
+    if not len(carried):
+        return summaries.BoundsCheck(len(images), len(images), 0)
+    largest, place = carried.amax(0).max(0)
+    spare = math.floor(-math.log2(largest.item()))
+    return summaries.BoundsCheck(len(images), len(images) - len(carried), spare, named[int(place)].name)
 
 
 @dataclass(frozen=True)

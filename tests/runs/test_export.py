@@ -14,7 +14,8 @@ from privcirnet.data import ImageData, load
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.planning.plan_program import check_carried
 from privcirnet.he.program import bounds, manifest
-from privcirnet.he.program.exact import ExactReLU
+from privcirnet.he.program.arithmetic import Truncate
+from privcirnet.he.program.exact import ExactReLU, ExactTruncate
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Scale, Truncate
@@ -147,6 +148,12 @@ def test_held_out_images_are_checked_against_the_modulus(network, program):
     assert beyond is not None
     assert beyond.beyond >= 1
     assert beyond.spare_bits >= 0
+    place = next(i for i, node in enumerate(program.nodes) if isinstance(node.operation, Truncate))
+    short = dataclasses.replace(program.nodes[place], operation=ExactTruncate(program.nodes[place].operation.bits, 16))
+    exact = dataclasses.replace(program, nodes=(*program.nodes[:place], short, *program.nodes[place + 1 :]))
+    step = exceeding(exact, network, HELD_OUT)
+    assert step is not None
+    assert (step.beyond, step.nearest) == (360, ""), "an exact step of few values"
     assert exceeding(dataclasses.replace(program, bounds="proved"), network, HELD_OUT) is None
 
     with pytest.raises(RuleError, match="bounds must be a known kind: got 'guessed'"):

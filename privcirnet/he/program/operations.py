@@ -116,7 +116,7 @@ def _computes(operation: Operation) -> str:
 
 def _how(operation: Operation) -> str:
     if isinstance(operation, ExactStep):
-        return "exact"
+        return f"exact, of {operation.integer_bits} bits" if operation.rectifies and operation.bound else "exact"
     if isinstance(operation, Truncate):
         return "at random"
     return "encrypted" if isinstance(operation, Linear) else "polynomial"
