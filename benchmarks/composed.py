@@ -26,7 +26,8 @@ from efficient_networks import Network, best, network_of
 from phases import noise
 from untrained import program_of
 
-from privcirnet.artifact import read_checkpoint, read_profile, read_program
+from privcirnet.artifact.program import read_program
+from privcirnet.artifact.records import read_checkpoint, read_profile
 from privcirnet.blocksize_search.latency import CostPrediction, composed_shape, figures_of_layer
 from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET
 from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, ParameterSet, choose, ciphertext_bytes

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.bench.networks import allowed_block_size
-from privcirnet.artifact import read_profile
+from privcirnet.artifact.records import read_profile
 from privcirnet.blocksize_search.latency import layer_shapes
 from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET
 from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, ParameterSet, choose, ciphertext_bytes, reply_bits

@@ -16,7 +16,8 @@ from typing import Any
 
 from phases import audited, noise
 
-from privcirnet.artifact import read_program, write_json
+from privcirnet.artifact.program import read_program
+from privcirnet.artifact.records import write_json
 from privcirnet.cli.console import progress_bar
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.program import Program

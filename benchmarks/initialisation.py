@@ -17,7 +17,7 @@ import torch
 from common import add_data, load, tuning
 from torch import nn
 
-from privcirnet.artifact import write_json
+from privcirnet.artifact.records import write_json
 from privcirnet.cli.console import progress_bar, show_rows
 from privcirnet.data import ImageData
 from privcirnet.passes.convert import uniform_sizes

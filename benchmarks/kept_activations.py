@@ -20,7 +20,7 @@ from common import add_data, load, tuning
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
 
-from privcirnet.artifact import read_profile, write_json
+from privcirnet.artifact.records import read_profile, write_json
 from privcirnet.blocksize_search.activations import KINDS, replacement_errors
 from privcirnet.blocksize_search.assignment import latency_range
 from privcirnet.blocksize_search.solve import solve

@@ -13,7 +13,7 @@ from typing import Any
 from common import add_data, load
 
 from benchmarks.bench.layers import LayerBenchmark, bench_layer
-from privcirnet.artifact import read_plan, read_profile, write_json
+from privcirnet.artifact.records import read_plan, read_profile, write_json
 from privcirnet.blocksize_search.latency import layer_shapes
 from privcirnet.cli.console import progress_bar, show_rows
 from privcirnet.he.layers.layer import Layer

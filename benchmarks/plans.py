@@ -16,7 +16,7 @@ import torch
 from common import add_data, load, tuning
 from torch import nn
 
-from privcirnet.artifact import read_profile, write_json
+from privcirnet.artifact.records import read_profile, write_json
 from privcirnet.blocksize_search.assignment import total, uniform_latency, uniform_sizes
 from privcirnet.blocksize_search.latency import figure_table, layer_shapes, seconds_of
 from privcirnet.blocksize_search.solve import solve

@@ -22,7 +22,7 @@ from torch import nn
 
 import privcirnet as pc
 from benchmarks.bench.results import markdown
-from privcirnet.artifact import read_profile, write_json, write_text
+from privcirnet.artifact.records import read_profile, write_json, write_text
 from privcirnet.cli.console import progress_bar
 from privcirnet.data import ImageData
 from privcirnet.data.dataset import some_images

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from common import add_data, load
 
-from privcirnet.artifact import write_json
+from privcirnet.artifact.records import write_json
 from privcirnet.cli.console import progress_bar, show_rows
 from privcirnet.nn.functional.circulant import admissible_block_sizes, damped
 from privcirnet.report import plots

@@ -24,7 +24,8 @@ from phases import TOGETHER, connections, noise, turn, wrong_nodes
 from untrained import NETWORKS, program_of
 
 from benchmarks.bench.results import markdown
-from privcirnet.artifact import read_program, write_json, write_text
+from privcirnet.artifact.program import read_program
+from privcirnet.artifact.records import write_json, write_text
 from privcirnet.artifact.summaries import plain
 from privcirnet.cli.console import progress_bar
 from privcirnet.he.system import threads

@@ -34,7 +34,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.load.clients import LoadTask, Sample, load
-from privcirnet.artifact import write_json
+from privcirnet.artifact.records import write_json
 from privcirnet.cli.console import progress_bar, show_rows
 from privcirnet.errors import RuleError
 from privcirnet.service.certificates import make_trial

@@ -25,7 +25,7 @@ from papers.falcon2020.config import Falcon2020Config
 from papers.falcon2020.lower import leveled_program
 from papers.falcon2020.mode import Leveled
 from papers.reproduce.untrained import LEVELS, LOG_STEP, RandomNetwork, random_network
-from privcirnet.artifact import write_json, write_text
+from privcirnet.artifact.records import write_json, write_text
 from privcirnet.cli.console import progress_bar
 from privcirnet.config import HEConfig
 from privcirnet.data import ImageData

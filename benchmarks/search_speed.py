@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.bench.networks import NETWORKS, network_shapes
-from privcirnet.artifact import read_profile, write_json
+from privcirnet.artifact.records import read_profile, write_json
 from privcirnet.blocksize_search.assignment import uniform_latency
 from privcirnet.blocksize_search.curvature import diagonal_fisher
 from privcirnet.blocksize_search.latency import figure_table

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from phases import noise, worked
 
-from privcirnet.artifact import read_program
+from privcirnet.artifact.program import read_program
 from privcirnet.cli.console import progress_bar, show_rows
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server

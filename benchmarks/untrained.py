@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from papers.reproduce.untrained import LOG_STEP, keep_last_statistics_, random_network
-from privcirnet.artifact import MANIFEST, read_profile, write_program
+from privcirnet.artifact.folder import MANIFEST
+from privcirnet.artifact.program import write_program
+from privcirnet.artifact.records import read_profile
 from privcirnet.blocksize_search.latency import worth_composing
 from privcirnet.cli.console import progress_bar
 from privcirnet.config import HEConfig

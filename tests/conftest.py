@@ -92,7 +92,7 @@ def digits_chain(once) -> Path:
 @pytest.fixture(scope="session")
 def small_program(once) -> Path:
     """The folder of a program that uses every kind of operation, with encoded plaintexts."""
-    from privcirnet.artifact import write_program
+    from privcirnet.artifact.program import write_program
     from tests.he.networks import network
 
     facts = {"classes": ["a", "b"], "counts": {2: 1, 10: 0.1}}

@@ -10,7 +10,7 @@ from papers.falcon2020.config import Falcon2020Config
 from papers.falcon2020.lower import leveled_program
 from papers.falcon2020.mode import Leveled
 from papers.falcon2020.planning.exact_network import ExactNetwork
-from privcirnet.artifact import read_checkpoint
+from privcirnet.artifact.records import read_checkpoint
 from privcirnet.config import HEConfig
 from privcirnet.data import Files, load
 from privcirnet.data.dataset import ImageData

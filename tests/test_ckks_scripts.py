@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from privcirnet.artifact import read_ckks
+from privcirnet.artifact.program import read_ckks
 from tests.artifact.samples import contents
 from tests.conftest import ROOT
 from tests.scripts import FORMATS, call, refused, summary

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from privcirnet.artifact import write_ckks, write_program
+from privcirnet.artifact.program import write_ckks, write_program
 from privcirnet.data.pictures import Pictures
 from privcirnet.he.protocol.one_message import ckks
 from privcirnet.he.protocol.parties.server import Server

@@ -56,7 +56,7 @@ def test_what_does_not_hold_is_said(script):
 
 
 def test_throughput(script, tmp_path, monkeypatch, capsys):
-    from privcirnet.artifact import write_program
+    from privcirnet.artifact.program import write_program
 
     write_program(tmp_path / "program", samples.program(), {})
     settings = "--seconds", 4, "--turns", 1, "--clients", 1, "--out", tmp_path

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import privcirnet as pc
-from privcirnet.artifact import read_profile, read_program
+from privcirnet.artifact.program import read_program
+from privcirnet.artifact.records import read_profile
 from privcirnet.cli.settings import composed
 from privcirnet.config import InferConfig
 from privcirnet.data.dataset import ImageData

@@ -11,18 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from privcirnet.artifact import (
-    MANIFEST,
-    PLAINTEXTS,
-    WEIGHTS,
-    Bits,
-    read_checkpoint,
-    read_plan,
-    read_profile,
-    read_program,
-    read_signature,
-    write_program,
-)
+from privcirnet.artifact.folder import MANIFEST, read_signature
+from privcirnet.artifact.program import PLAINTEXTS, WEIGHTS, read_program, write_program
+from privcirnet.artifact.records import Bits, read_checkpoint, read_plan, read_profile
 from privcirnet.errors import RuleError
 from privcirnet.he.program import manifest, signature
 from privcirnet.he.program.interpreter import interpret

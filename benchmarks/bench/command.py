@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.bench import engines, online, requests, results, runs
 from benchmarks.bench.config import BenchConfig
 from benchmarks.bench.networks import network_shapes
-from privcirnet.artifact import write_json
+from privcirnet.artifact.records import write_json
 from privcirnet.cli.console import console, progress_bar, show, show_rows
 from privcirnet.cli.settings import script
 from privcirnet.he.layers.layer import Layer

@@ -21,7 +21,7 @@ from files import SIZES, Files, to_integers
 
 from papers.falcon2020.config import Falcon2020Config
 from papers.falcon2020.lower import leveled_program
-from privcirnet.artifact import write_json
+from privcirnet.artifact.records import write_json
 from privcirnet.cli.console import show_rows
 from privcirnet.data import Files as Images
 from privcirnet.data import load

@@ -5,7 +5,7 @@ from typing import Any
 
 from benchmarks.load.clients import LoadTask, Sample, load
 from benchmarks.load.config import LoadConfig
-from privcirnet.artifact import write_json
+from privcirnet.artifact.records import write_json
 from privcirnet.cli.console import progress_bar, show
 from privcirnet.cli.settings import script
 from privcirnet.service.address import parse_address

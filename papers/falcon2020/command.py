@@ -12,7 +12,7 @@ from papers.falcon2020.lower import leveled_program
 from papers.falcon2020.mode import Leveled
 from papers.falcon2020.planning.parameters import distance_bits
 from papers.falcon2020.protocol.leveled_program import LeveledProgram
-from privcirnet.artifact import write_json
+from privcirnet.artifact.records import write_json
 from privcirnet.artifact.run import check_replaced
 from privcirnet.artifact.summaries import InferenceSummary, IntegerAudit, plain
 from privcirnet.cli.console import counting, inference_bar, progress_bar, show

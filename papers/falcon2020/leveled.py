@@ -28,7 +28,7 @@ from papers.falcon2020.planning.periodic import periodic_plan
 from papers.falcon2020.planning.plan import Plan
 from papers.layouts.falcon import falcon_plan
 from papers.reproduce.network_seconds import LeveledBenchmark
-from privcirnet.artifact import read_checkpoint, write_json
+from privcirnet.artifact.records import read_checkpoint, write_json
 from privcirnet.cli.console import show_rows
 from privcirnet.config import run_file
 from privcirnet.he.bfv.engines import ENGINES

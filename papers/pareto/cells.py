@@ -23,7 +23,7 @@ from papers.pareto.prepare import Prepared, prepare
 from papers.pruning.masked import mask_bytes, start_of
 from papers.pruning.masks_file import read_masks, write_masks
 from papers.pruning.search import PrunedNetwork, Pruning
-from privcirnet.artifact import read_json, write_json, write_plan
+from privcirnet.artifact.records import read_json, write_json, write_plan
 from privcirnet.artifact.run import SUMMARY, locked
 from privcirnet.blocksize_search.assignment import FREE, uniform_latency, uniform_sizes
 from privcirnet.blocksize_search.candidates import Candidate, Rules, best

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from papers.pareto.config import ParetoConfig
-from privcirnet.artifact import read_checkpoint, read_json, write_json
+from privcirnet.artifact.records import read_checkpoint, read_json, write_json
 from privcirnet.artifact.run import Run, locked
 from privcirnet.blocksize_search.assignment import Table
 from privcirnet.blocksize_search.latency import CostPrediction, FigureTable, amounts_of, figure_table, layer_shapes

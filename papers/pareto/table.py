@@ -13,7 +13,7 @@ from papers.pareto.config import METHODS
 from papers.pareto.paid import PAID
 from papers.pareto.picture import trade_off
 from papers.pareto.prepare import Prepared, read
-from privcirnet.artifact import read_json, write_text
+from privcirnet.artifact.records import read_json, write_text
 
 TITLES = {
     "dense": "dense (Bolt, NeuJeans)",

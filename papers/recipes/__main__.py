@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from papers.recipes.averaging import mean_of
-from privcirnet.artifact import read_checkpoint, write_checkpoint
+from privcirnet.artifact.records import read_checkpoint, write_checkpoint
 from privcirnet.cli.console import readable_errors
 from privcirnet.config import run_file
 from privcirnet.train.stages import CHECKPOINT

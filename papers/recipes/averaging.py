@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from privcirnet.artifact import Checkpoint
+from privcirnet.artifact.records import Checkpoint
 from privcirnet.errors import RuleError
 
 

@@ -8,7 +8,7 @@ from papers.reproduce import cells, page, pictures, rows
 from papers.reproduce.cells import Table
 from papers.reproduce.rows import Row
 from papers.reproduce.settings import ReproduceConfig
-from privcirnet.artifact import write_json, write_text
+from privcirnet.artifact.records import write_json, write_text
 from privcirnet.cli.console import progress_bar, show, show_rows, show_text
 from privcirnet.cli.settings import script
 from privcirnet.he.system import threads

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from papers.reproduce.cells import Cell, Table, Values
 from papers.reproduce.counts import COUNTS
 from papers.reproduce.seconds import SCRIPTS, SECONDS
-from privcirnet.artifact import read_json, write_json
+from privcirnet.artifact.records import read_json, write_json
 from privcirnet.he.system import threads
 from privcirnet.runs.progress import Bar, silent
 

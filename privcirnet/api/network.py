@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.api.settings import bars, configured, verb
-from privcirnet.artifact import Bits, Checkpoint, InputSpec, read_checkpoint, write_checkpoint, write_text
 from privcirnet.artifact.hub import HUB, hub_file
+from privcirnet.artifact.records import Bits, Checkpoint, InputSpec, read_checkpoint, write_checkpoint, write_text
 from privcirnet.config import FitConfig, RecipeConfig
 from privcirnet.data.dataset import OwnImages, Pairs
 from privcirnet.data.picture import LIGHT_ON_DARK, Preparation

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
-from privcirnet.artifact import read_profile
+from privcirnet.artifact.records import read_profile
 from privcirnet.cli.console import progress_bar
 from privcirnet.config import CompileConfig, HEConfig
 from privcirnet.config.checks import check

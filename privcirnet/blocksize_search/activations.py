@@ -26,7 +26,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.hooks import RemovableHandle
 
 from privcirnet import distributed
-from privcirnet.artifact import REPLACEMENTS
+from privcirnet.artifact.records import REPLACEMENTS
 from privcirnet.blocksize_search.latency import CostPrediction, figures_of_nodes
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.cost import Objective

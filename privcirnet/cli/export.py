@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json
+from privcirnet.artifact.program import PLAINTEXTS, folder_bytes
+from privcirnet.artifact.records import write_json
 from privcirnet.artifact.run import check_replaced
 from privcirnet.artifact.summaries import CkksExport, InteractiveExport, plain
 from privcirnet.cli.console import counting, progress_bar, show

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from privcirnet.artifact import InputSpec, read_checkpoint, write_arrays, write_json
+from privcirnet.artifact.records import InputSpec, read_checkpoint, write_arrays, write_json
 from privcirnet.artifact.results import PictureResult, Results
 from privcirnet.artifact.run import check_replaced
 from privcirnet.artifact.summaries import AuditSummary, ImageCost, InferenceSummary, Prediction, plain

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from privcirnet.artifact import read_json
+from privcirnet.artifact.records import read_json
 from privcirnet.artifact.run import MACHINES, SUMMARY, Run, flat, locked
 from privcirnet.cli.console import console, installed, show
 from privcirnet.cli.settings import composed, script

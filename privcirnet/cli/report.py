@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from privcirnet.artifact import write_text
+from privcirnet.artifact.records import write_text
 from privcirnet.cli.console import console, readable_errors
 from privcirnet.config.checks import check
 from privcirnet.report import build_page, load_runs, print_tables

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from privcirnet import distributed
-from privcirnet.artifact import write_json
+from privcirnet.artifact.records import write_json
 from privcirnet.artifact.run import check_replaced
 from privcirnet.cli.console import counting, progress_bar, show, show_text
 from privcirnet.cli.settings import script

@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from privcirnet.artifact import CKKS, format_of, read_ckks, read_program, read_signature
+from privcirnet.artifact.folder import CKKS, format_of, read_signature
+from privcirnet.artifact.program import read_ckks, read_program
 from privcirnet.cli.console import as_started, console, inference_bar, progress_bar, show
 from privcirnet.cli.settings import again, script
 from privcirnet.config import ServeConfig

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from privcirnet import distributed
-from privcirnet.artifact import (
+from privcirnet.artifact.records import (
     Checkpoint,
     InputSpec,
     compacted,

@@ -5,14 +5,8 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import NamedTuple
 
-from privcirnet.artifact import REPLACEMENTS
-from privcirnet.config.checks import (
-    check,
-    check_name,
-    check_powers_of_two,
-    choice,
-    number,
-)
+from privcirnet.artifact.records import REPLACEMENTS
+from privcirnet.config.checks import check, check_name, check_powers_of_two, choice, number
 from privcirnet.config.recipe import FitConfig, ProjectionConfig, RecipeConfig
 from privcirnet.config.run import TrainedConfig
 from privcirnet.he.layers.layer import MOST_IMAGES

@@ -28,6 +28,7 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.errors import Errors, RuleError
+from privcirnet.nn import neighbours
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, some_of
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
@@ -35,17 +36,6 @@ from privcirnet.nn.checks import check_module, value_of_one
 from privcirnet.nn.example import FUSED, IMAGE, example_for
 from privcirnet.nn.graph import UNTRACEABLE, module_of, trace
 from privcirnet.nn.materialize import with_plain_weights
-from privcirnet.nn.neighbours import (
-    FLATTEN,
-    VECTORS,
-    Summands,
-    channel_readers,
-    layers_behind,
-    place_of,
-    readers,
-    summands,
-    uses,
-)
 from privcirnet.nn.norm import Affine, TokenBatchNorm, as_batch_norm, is_frozen_norm
 from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.nn.tracing import UNTRIED
@@ -250,9 +240,9 @@ def _fold_norm_(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) 
 
 def _fold_channels_last_(fused: fx.GraphModule, node: fx.Node, norm: _BatchNorm, calls: Mapping[Any, int]) -> None:
     """Fold a batch norm of tokens or vectors into the linear layer before it, or into those behind it."""
-    place = place_of(fused, node)
+    place = neighbours.place_of(fused, node)
     if place is None and isinstance(norm, nn.BatchNorm1d):
-        raise _cannot_fold(node, VECTORS, FLATTEN)
+        raise _cannot_fold(node, neighbours.VECTORS, neighbours.FLATTEN)
     if place and not place.behind:
         _check_single_use(node, [*place.layers], "batch norm", calls)
         fold_norm_(_layer_of(fused, place.layers[0]), norm, str(node.target))
@@ -263,7 +253,7 @@ def _fold_channels_last_(fused: fx.GraphModule, node: fx.Node, norm: _BatchNorm,
 
 def _fold_scale_(fused: fx.GraphModule, node: fx.Node, scale: float, shift: float, calls: Mapping[Any, int]) -> None:
     """Fold one scale and shift of all values into the layer before them, or the scale alone into those behind."""
-    place = place_of(fused, node)
+    place = neighbours.place_of(fused, node)
     if place is None:
         rule = "values must be scaled and shifted right behind a layer, or scaled right before layers"
         raise _cannot_fold(node, rule, "use polynomial_, which puts a layer there")
@@ -299,7 +289,7 @@ def _fold_squares_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
         for square in terms.squares:
             _check_readers(fused, square, terms)
             pending[square] = pending.get(square, torch.ones_like(scale)) * scale.sqrt()
-            for reader in readers(fused, square):
+            for reader in neighbours.readers(fused, square):
                 scale_inputs_(_layer_of(fused, reader), 1 / scale, str(reader.target))
         if isinstance(module, Aespa):
             fused.set_submodule(str(node.target), Square())
@@ -311,7 +301,7 @@ def _fold_pools_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
         pool = module_of(fused, node)
         if not isinstance(pool, nn.AvgPool2d) or calls[node.target] > 1:
             continue
-        divisor, layers = divisor_of(pool), layers_behind(fused, node)
+        divisor, layers = divisor_of(pool), neighbours.layers_behind(fused, node)
         if divisor is None or not layers or any(calls[layer.target] > 1 for layer in layers):
             continue
         power = power_beside(divisor)
@@ -348,7 +338,7 @@ def _layer_of(fused: fx.GraphModule, node: fx.Node) -> nn.Conv2d | nn.Linear:
 
 def _layers_behind(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> dict[str, nn.Linear]:
     """Return the linear layers, by name, that read a node's channels; raise if anything else does."""
-    readers = {str(user.target): module_of(fused, user) for user in channel_readers(fused, node)}
+    readers = {str(user.target): module_of(fused, user) for user in neighbours.channel_readers(fused, node)}
     layers = {name: module for name, module in readers.items() if isinstance(module, nn.Linear)}
     if len(layers) != len(readers):
         unsupported = ", ".join(name for name in readers if name not in layers)
@@ -362,7 +352,7 @@ def _layers_behind(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int
 
 def _conv_before(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> nn.Conv2d:
     """Return the convolution that a batch norm's node can be folded into."""
-    place = place_of(fused, node)
+    place = neighbours.place_of(fused, node)
     before = place.layers[0] if place else node.all_input_nodes[0]
     layer = module_of(fused, before)
     if not isinstance(layer, nn.Conv2d):
@@ -379,9 +369,9 @@ def _check_single_use(node: fx.Node, before: list[fx.Node], kind: str, calls: Ma
         raise _cannot_fold(node, rule, "give each use its own module")
 
 
-def _checked_summands(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> Summands:
+def _checked_summands(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> neighbours.Summands:
     """Return what an activation's scale and shift can be folded into."""
-    terms = summands(fused, node)
+    terms = neighbours.summands(fused, node)
     if terms.others or not terms.layers:
         rule = "AESPA must directly follow a convolution, or a sum of convolutions and squares"
         raise _cannot_fold(node, rule, "reorder the layers")
@@ -389,8 +379,8 @@ def _checked_summands(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, 
     return terms
 
 
-def _check_readers(fused: fx.GraphModule, square: fx.Node, terms: Summands) -> None:
-    strangers = set(uses(fused, square)) - set(terms.between) - set(readers(fused, square))
+def _check_readers(fused: fx.GraphModule, square: fx.Node, terms: neighbours.Summands) -> None:
+    strangers = set(neighbours.uses(fused, square)) - set(terms.between) - set(neighbours.readers(fused, square))
     if strangers:
         rule = "a square that is added before an AESPA must feed only that sum and layers"
         raise RuleError(

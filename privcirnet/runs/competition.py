@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from privcirnet import distributed
-from privcirnet.artifact import read_json, write_json
+from privcirnet.artifact.records import read_json, write_json
 from privcirnet.blocksize_search.assignment import Solution, Table
 from privcirnet.blocksize_search.candidates import UNIFORM, Candidate, Rules, best, refined, uniform_within
 from privcirnet.config import SearchRunConfig

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from privcirnet.artifact import read_ckks, read_measured, read_program, write_program
+from privcirnet.artifact.program import read_ckks, read_measured, read_program, write_program
 from privcirnet.artifact.summaries import TruncationTrial, plain
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.he.bfv.parameters import Parameters

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import fx, nn
 
-from privcirnet.artifact import summaries, write_ckks, write_program
+from privcirnet.artifact import summaries
+from privcirnet.artifact.program import write_ckks, write_program
 from privcirnet.config import ExportConfig, HEConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import DoesNotFit, RuleError

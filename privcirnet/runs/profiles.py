@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from privcirnet.artifact import read_profile, write_json
+from privcirnet.artifact.records import read_profile, write_json
 from privcirnet.config import HEConfig
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.parameters import ParameterSet

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from privcirnet import distributed
-from privcirnet.artifact import read_checkpoint, write_json, write_plan
+from privcirnet.artifact.records import read_checkpoint, write_json, write_plan
 from privcirnet.blocksize_search.activations import KINDS, OPTIONS, activation_figures, activation_sizes
 from privcirnet.blocksize_search.assignment import Composable, Constraints, Solution, Table, uniform_latency
 from privcirnet.blocksize_search.candidates import UNIFORM, Candidate, best

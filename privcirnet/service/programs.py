@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from privcirnet.artifact import MANIFEST
+from privcirnet.artifact.folder import MANIFEST
 from privcirnet.he.protocol.interface import Served
 from privcirnet.he.protocol.wire import MessageSizes
 from privcirnet.service.refusals import unknown

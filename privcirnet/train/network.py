@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privcirnet.artifact import Bits, Checkpoint, InputSpec
+from privcirnet.artifact.records import Bits, Checkpoint, InputSpec
 from privcirnet.errors import RuleError
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.nn.example import random_images

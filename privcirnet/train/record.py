@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from privcirnet.artifact import write_text
+from privcirnet.artifact.records import write_text
 from privcirnet.he.system.files import room_for
 
 

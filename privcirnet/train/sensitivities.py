@@ -14,16 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from privcirnet.blocksize_search import curvature
 from privcirnet.blocksize_search.activations import activation_omegas, replacement_errors
-from privcirnet.blocksize_search.curvature import (
-    Information,
-    OutputCurvature,
-    SensitivityEstimate,
-    diagonal_fisher,
-    energies,
-    squared_batch_gradient,
-    weight_errors,
-)
 from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.errors import RuleError, listed
 from privcirnet.nn.functional.circulant import expand, project
@@ -38,7 +30,7 @@ _FIRST = 4
 _FITTED = 256
 """Number of images that polynomials in place of activations are fitted to."""
 
-Omegas = dict[str, dict[int, SensitivityEstimate]]
+Omegas = dict[str, dict[int, curvature.SensitivityEstimate]]
 """Omega with its error, by layer name and block size."""
 
 
@@ -131,12 +123,16 @@ class _Statistics:
         self._model, self._sizes, self._damping = model, block_sizes, damping
         self._layers = {name: layers[name] for name in block_sizes if name in layers}
         self._weights = {name: layer.weight.detach() for name, layer in self._layers.items()}
-        self._curvature = OutputCurvature({n: layer for n, layer in self._layers.items() if len(block_sizes[n]) > 1})
+        self._curvature = curvature.OutputCurvature(
+            {n: layer for n, layer in self._layers.items() if len(block_sizes[n]) > 1}
+        )
         activations = {name: options for name, options in block_sizes.items() if name not in layers}
         fitted = data.sampled(min(samples, _FITTED), GROUP) if activations else []
         self._errors = replacement_errors(model, fitted, activations) if activations else {}
         named = [_INFORMATION[kind] for kind in kinds if kind in _INFORMATION]
-        self._information = {name: Information() for name in [*named, *(["activations"] if activations else [])]}
+        self._information = {
+            name: curvature.Information() for name in [*named, *(["activations"] if activations else [])]
+        }
 
     @property
     def informed(self) -> bool:
@@ -162,9 +158,9 @@ class _Statistics:
             case "kfac":
                 return self._curvature.add(self._model, images, labels)
             case "fisher":
-                return diagonal_fisher(self._model, batch, names)
+                return curvature.diagonal_fisher(self._model, batch, names)
             case "batch_gradient":
-                return squared_batch_gradient(self._model, batch, names)
+                return curvature.squared_batch_gradient(self._model, batch, names)
             case _:
                 return activation_omegas(self._model, images, self._errors)
 
@@ -172,29 +168,29 @@ class _Statistics:
         """Return the sensitivities of one kind so far."""
         return {name: self._row(kind, name, options) for name, options in self._sizes.items()}
 
-    def _row(self, kind: str, name: str, options: Sequence[int]) -> dict[int, SensitivityEstimate]:
+    def _row(self, kind: str, name: str, options: Sequence[int]) -> dict[int, curvature.SensitivityEstimate]:
         if name not in self._weights:
             information = self._information["activations"]
             return {b: information.estimate(name, itemgetter(index)) for index, b in enumerate(options)}
         estimates = self._estimates(kind, name, [b for b in options if b > 1])
-        return {b: estimates.get(b, SensitivityEstimate(0.0, 0.0)) for b in options}
+        return {b: estimates.get(b, curvature.SensitivityEstimate(0.0, 0.0)) for b in options}
 
-    def _estimates(self, kind: str, name: str, block_sizes: Sequence[int]) -> dict[int, SensitivityEstimate]:
+    def _estimates(self, kind: str, name: str, block_sizes: Sequence[int]) -> dict[int, curvature.SensitivityEstimate]:
         """Return a layer's Omega at block sizes above 1."""
         if not block_sizes:
             return {}
         weight = self._weights[name]
         if kind == "weights":
-            errors = weight_errors(weight, torch.ones_like(weight), block_sizes, 0.0)
-            return {b: SensitivityEstimate(float(error.sum()), 0.0) for b, error in errors.items()}
+            errors = curvature.weight_errors(weight, torch.ones_like(weight), block_sizes, 0.0)
+            return {b: curvature.SensitivityEstimate(float(error.sum()), 0.0) for b, error in errors.items()}
         information = self._information[_INFORMATION[kind]]
         match kind:
             case "kfac":
                 errors = self._curvature.errors(name, block_sizes)
             case "energy":
-                errors = energies(weight, block_sizes)
+                errors = curvature.energies(weight, block_sizes)
             case _:
-                errors = weight_errors(weight, information.mean(name), block_sizes, self._damping)
+                errors = curvature.weight_errors(weight, information.mean(name), block_sizes, self._damping)
         return information.omegas(name, errors)
 
 

@@ -14,7 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privcirnet.artifact import Bits, Checkpoint, plan_activations, plan_composed, plan_pads, read_checkpoint, read_plan
+from privcirnet.artifact.records import (
+    Bits,
+    Checkpoint,
+    plan_activations,
+    plan_composed,
+    plan_pads,
+    read_checkpoint,
+    read_plan,
+)
 from privcirnet.blocksize_search.curvature import diagonal_fisher
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData, some_images

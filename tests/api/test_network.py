@@ -7,7 +7,7 @@ from PIL import Image
 from torch import nn
 
 import privcirnet as pc
-from privcirnet.artifact import Checkpoint, read_checkpoint, write_checkpoint
+from privcirnet.artifact.records import Checkpoint, read_checkpoint, write_checkpoint
 from privcirnet.errors import RuleError
 from privcirnet.train.network import create
 from tests.test_checkpoints import FOLDER

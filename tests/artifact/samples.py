@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from privcirnet.artifact import Bits, Checkpoint, InputSpec
+from privcirnet.artifact.records import Bits, Checkpoint, InputSpec
 from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.ckks.network import sums_of

@@ -8,19 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privcirnet.artifact import (
-    FULL_FOLDER,
-    Checkpoint,
-    read_program,
-    records,
-    write_arrays,
-    write_checkpoint,
-    write_json,
-    write_program,
-    write_text,
-)
 from privcirnet.artifact import folder as folders
 from privcirnet.artifact import program as programs
+from privcirnet.artifact import records
+from privcirnet.artifact.program import FULL_FOLDER, read_program, write_program
+from privcirnet.artifact.records import Checkpoint, write_arrays, write_checkpoint, write_json, write_text
 from privcirnet.errors import RuleError
 from privcirnet.he.system.files import forget_drafts, replacing, replacing_folder, room_for
 from tests.artifact.samples import CHECKPOINT, assert_same_program, contents, layer_program

@@ -8,16 +8,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from privcirnet.artifact import (
-    CKKS,
-    MANIFEST,
-    SIGNATURE,
-    WEIGHTS,
-    folder,
-    format_of,
-    read_ckks,
-    write_ckks,
-)
+from privcirnet.artifact import folder
+from privcirnet.artifact.folder import CKKS, MANIFEST, SIGNATURE, format_of
+from privcirnet.artifact.program import WEIGHTS, read_ckks, write_ckks
 from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
 from privcirnet.he.ckks.program import CkksProgram

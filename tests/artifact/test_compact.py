@@ -9,8 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privcirnet.artifact import compacted, expanded, read_checkpoint, write_checkpoint
-from privcirnet.artifact.records import KINDS, STEPS
+from privcirnet.artifact.records import KINDS, STEPS, compacted, expanded, read_checkpoint, write_checkpoint
 from privcirnet.config.train import COMPACT
 from privcirnet.errors import RuleError
 from privcirnet.models import digits_resnet

@@ -6,7 +6,8 @@ from functools import partial
 
 import pytest
 
-from privcirnet.artifact import MANIFEST, WEIGHTS, read_ckks, read_program, write_ckks, write_program
+from privcirnet.artifact.folder import MANIFEST
+from privcirnet.artifact.program import WEIGHTS, read_ckks, read_program, write_ckks, write_program
 from privcirnet.errors import RuleError
 from privcirnet.he.program.signature import make_keys, read_private, read_public
 from tests.artifact.samples import ckks_program, contents, layer_program

@@ -11,9 +11,9 @@ import pytest
 import safetensors.numpy
 from tenseal import sealapi as seal
 
-from privcirnet.artifact import (
+from privcirnet.artifact.folder import MANIFEST
+from privcirnet.artifact.program import (
     FULL_FOLDER,
-    MANIFEST,
     PLAINTEXTS,
     WEIGHTS,
     folder_bytes,

@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 from safetensors import safe_open
 
-from privcirnet.artifact import (
+from privcirnet.artifact.records import (
     Checkpoint,
     plan_activations,
     plan_composed,

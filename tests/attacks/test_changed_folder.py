@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from privcirnet.artifact import MANIFEST, PLAINTEXTS, SIGNATURE, WEIGHTS, read_program, write_program
+from privcirnet.artifact.folder import MANIFEST, SIGNATURE
+from privcirnet.artifact.program import PLAINTEXTS, WEIGHTS, read_program, write_program
 from privcirnet.errors import RuleError
 from privcirnet.he.program import signature
 from tests.he.networks import network

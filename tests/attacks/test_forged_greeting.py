@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from privcirnet.artifact import read_program, read_signature, write_program
+from privcirnet.artifact.folder import read_signature
+from privcirnet.artifact.program import read_program, write_program
 from privcirnet.errors import RuleError
 from privcirnet.he.program import signature
 from privcirnet.he.protocol.parties.client import Client

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from privcirnet.artifact import read_program, write_program
+from privcirnet.artifact.program import read_program, write_program
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import KINDS

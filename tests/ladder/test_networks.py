@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from torch import nn
 
-from privcirnet.artifact import read_program, write_program
+from privcirnet.artifact.program import read_program, write_program
 from privcirnet.config import HEConfig
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.plan_program import Target

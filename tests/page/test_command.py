@@ -12,7 +12,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from privcirnet.artifact import write_ckks, write_program
+from privcirnet.artifact.program import write_ckks, write_program
 from privcirnet.cli import infer
 from privcirnet.config import InferConfig
 from privcirnet.he.protocol.offline.store import PreparedWork

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import privcirnet.runs.answers as answers_module
-from privcirnet.artifact import spectra
+from privcirnet.artifact.program import spectra
 from privcirnet.artifact.summaries import plain
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.cost import linear_cost, product_cost, square_cost

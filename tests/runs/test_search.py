@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from privcirnet.artifact import plan_composed, read_plan, read_profile, write_checkpoint
+from privcirnet.artifact.records import plan_composed, read_plan, read_profile, write_checkpoint
 from privcirnet.blocksize_search.activations import OPTIONS
 from privcirnet.blocksize_search.assignment import Solution, latency_range
 from privcirnet.blocksize_search.candidates import Candidate

@@ -8,7 +8,7 @@ import re
 import pytest
 import torch
 
-from privcirnet.artifact import read_checkpoint
+from privcirnet.artifact.records import read_checkpoint
 from privcirnet.cli import train
 from privcirnet.cli.settings import composed
 from privcirnet.config import ModelConfig, RecipeConfig, TrainConfig

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from privcirnet.artifact import Bits, Checkpoint, read_checkpoint, write_checkpoint
+from privcirnet.artifact.records import Bits, Checkpoint, read_checkpoint, write_checkpoint
 from privcirnet.errors import RuleError
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse

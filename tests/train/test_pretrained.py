@@ -10,7 +10,7 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from privcirnet.artifact import write_checkpoint
+from privcirnet.artifact.records import write_checkpoint
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 import torch
 
-from privcirnet.artifact import write_checkpoint, write_plan
+from privcirnet.artifact.records import write_checkpoint, write_plan
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.data import ImageData, load
 from privcirnet.errors import RuleError

@@ -15,7 +15,7 @@ from functools import partial
 
 from torch import Tensor, fx, nn
 
-from privcirnet.artifact import REPLACEMENTS
+from privcirnet.artifact.records import REPLACEMENTS
 from privcirnet.errors import RuleError, listed
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
 from privcirnet.nn.agreement import Guard, check_traced, returned, some_of

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from benchmarks.load.clients import LoadTask, Sample, load, summary
-from privcirnet.artifact import write_ckks, write_program
+from privcirnet.artifact.program import write_ckks, write_program
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.one_message.session import OneMessageServer
 from privcirnet.he.protocol.parties.server import Server

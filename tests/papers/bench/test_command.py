@@ -8,7 +8,7 @@ from benchmarks.bench import runs
 from benchmarks.bench.networks import allowed_block_size, network_shapes
 from papers.bench import command
 from papers.layouts.named import published_layer
-from privcirnet.artifact import read_json
+from privcirnet.artifact.records import read_json
 from privcirnet.he.layers.shape import LinearShape
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from papers.pareto.config import ParetoConfig
-from privcirnet.artifact import write_checkpoint
+from privcirnet.artifact.records import write_checkpoint
 from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.data import load
 from privcirnet.train import stages

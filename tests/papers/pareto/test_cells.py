@@ -10,7 +10,7 @@ from papers.pareto import cells, prepare, table
 from papers.pareto.config import METHODS, Cell
 from papers.pareto.paid import PAID
 from papers.pruning.masks_file import read_masks
-from privcirnet.artifact import read_checkpoint, read_json, read_plan
+from privcirnet.artifact.records import read_checkpoint, read_json, read_plan
 from privcirnet.blocksize_search.assignment import uniform_latency
 from privcirnet.cli import train
 from privcirnet.errors import RuleError

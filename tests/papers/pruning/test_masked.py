@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from papers.pruning.masked import prune_, start_of
-from privcirnet.artifact import write_checkpoint
+from privcirnet.artifact.records import write_checkpoint
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import make_circulant_

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from papers.pruning.masks_file import read_masks, write_masks
-from privcirnet.artifact import write_plan
-from privcirnet.artifact.records import write_tensors
+from privcirnet.artifact.records import write_plan, write_tensors
 from privcirnet.errors import RuleError
 
 MASKS = {"conv": np.array([[True, False], [False, True]]), "head": np.zeros((2, 3), dtype=bool)}

@@ -9,7 +9,7 @@ import torch
 
 from papers.recipes import __main__ as command
 from papers.recipes import averaging
-from privcirnet.artifact import read_checkpoint
+from privcirnet.artifact.records import read_checkpoint
 from privcirnet.cli import ladder
 from privcirnet.cli.settings import composed
 from privcirnet.config import LadderConfig, ModelConfig, QuantConfig, RecipeConfig

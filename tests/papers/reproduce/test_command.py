@@ -4,7 +4,7 @@ import pytest
 
 import reproduce
 from papers.reproduce import seconds
-from privcirnet.artifact import read_json
+from privcirnet.artifact.records import read_json
 
 
 def run(monkeypatch, *words):

@@ -7,7 +7,7 @@ import pytest
 from papers.reproduce import page, rows, seconds
 from papers.reproduce.cells import Cell, Table, tables
 from papers.reproduce.rows import Measured
-from privcirnet.artifact import read_json
+from privcirnet.artifact.records import read_json
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow

@@ -38,13 +38,7 @@ from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.batches import BatchedExchange, OnlineTrip, Part, arrays_of, keep
 from privcirnet.he.protocol.rounds.exchange import Kept, PreparedNode
 from privcirnet.he.protocol.rounds.linear import StackedExchange
-from privcirnet.he.protocol.rounds.message_specs import (
-    PartyCoroutine,
-    ask,
-    end,
-    run_initiator,
-    run_responder,
-)
+from privcirnet.he.protocol.rounds.message_specs import PartyCoroutine, ask, end, run_initiator, run_responder
 from privcirnet.he.protocol.rounds.transfers import answer_beginning, answer_more
 from privcirnet.he.protocol.schedule import Schedule, schedule_of
 from privcirnet.he.protocol.wire import MessageSizes
