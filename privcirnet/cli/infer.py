@@ -232,13 +232,13 @@ def _agreement(audit: AuditSummary, memory: Mapping[str, int]) -> dict[str, str]
         return {"equal": f"{equal}; {audit.argmax_equal} with the same class"}
     beyond, circuit = f"; {audit.beyond} are beyond the bounds, not to be used" if audit.beyond else "", audit.circuit
     sizes = circuit.bytes_keys_server, circuit.bytes_weights, sum(memory.values())
-    keys, weights, most = (size / 1e9 for size in sizes)
+    keys, weights, peak = (size / 1e9 for size in sizes)
     return {
         "equal": f"logits right to {audit.logits_bits:.1f} bits of the largest one, in the worst of all images; "
         f"{audit.argmax_equal} with the same class as in clear{beyond}",
         "circuit": f"{circuit.bootstrappings} bootstrappings, {circuit.levels} levels, {circuit.operations['rotate']} "
         f"rotations; {sum(circuit.processor_seconds_predicted.values()):.0f} processor seconds predicted",
-        "memory": f"{keys:.2f} GB of keys, {weights:.2f} GB of encoded weights, {most:.2f} GB at most in all",
+        "memory": f"{keys:.2f} GB of keys, {weights:.2f} GB of encoded weights, {peak:.2f} GB at most in all",
     }
 
 
