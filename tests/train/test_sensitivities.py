@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from privcirnet.blocksize_search import curvature
 from privcirnet.data import load
 from privcirnet.errors import RuleError
 from privcirnet.models import DigitsResNet
@@ -32,13 +33,13 @@ def test_all_samples_give_what_one_measurement_gives(model):
     images, labels = DATA.sample(200)
     groups = zip(images.split(GROUP), labels.split(GROUP), strict=True)
     mean = sum(
-        sensitivities.diagonal_fisher(model, [(DATA.real(x), y)], ["conv1"])["conv1"] * len(y) / 200 for x, y in groups
+        curvature.diagonal_fisher(model, [(DATA.real(x), y)], ["conv1"])["conv1"] * len(y) / 200 for x, y in groups
     )
     weight = weighted_layers(model)["conv1"].weight.detach()
     from privcirnet.nn.functional.circulant import sensitivity
 
     assert found.values["conv1"][4] == pytest.approx(sensitivity(weight, mean, 4, 0.5).item(), rel=1e-9)
-    assert found.omegas["stem"] == {1: sensitivities.SensitivityEstimate(0.0, 0.0)}
+    assert found.omegas["stem"] == {1: curvature.SensitivityEstimate(0.0, 0.0)}
     assert 0 < found.omegas["down"][8].error < found.omegas["down"][8].value
 
 
@@ -98,6 +99,6 @@ def test_kinds_of_one_pass_are_those_of_their_own(model):
 def test_energy_is_what_entries_weigh_times_how_many_become_one(model):
     found = measure(model, DATA, SIZES, ["energy"], 64, 1.0)["energy"].values["conv1"]
     images, labels = next(iter(DATA.sampled(64, GROUP)))
-    fisher = sensitivities.diagonal_fisher(model, [(images, labels)], ["conv1"])["conv1"]
+    fisher = curvature.diagonal_fisher(model, [(images, labels)], ["conv1"])["conv1"]
     weight = weighted_layers(model)["conv1"].weight.detach()
     assert found == {1: 0.0, 4: pytest.approx(3 * float((fisher * weight.double().square()).sum()))}
