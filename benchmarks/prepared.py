@@ -46,7 +46,17 @@ BEGIN, END = "<!-- measured -->\n", "<!-- end of what was measured -->\n"
 Row = dict[str, Any]
 
 
-def measured(kept: Path, row: Row, folder: Path, turns: int, engine: str, together: int = TOGETHER) -> None:
+def pin(server: int) -> None:
+    """Give each party a core, and one thread, so that neither waits because the other computes."""
+    first, second, *_ = sorted(os.sched_getaffinity(0))
+    threads.use(1)
+    os.sched_setaffinity(0, {first})
+    os.sched_setaffinity(server, {second})
+
+
+def measured(
+    kept: Path, row: Row, folder: Path, turns: int, engine: str, together: int = TOGETHER, pinned: bool = False
+) -> None:
     """Add turns to a row until it has enough, and keep it after each.
 
     Args:
@@ -56,6 +66,7 @@ def measured(kept: Path, row: Row, folder: Path, turns: int, engine: str, togeth
         turns: how many.
         engine: of both parties.
         together: most images to prepare at once.
+        pinned: whether each party has a core.
     """
     if len(row.get("turns", [])) >= turns:
         return
@@ -65,8 +76,10 @@ def measured(kept: Path, row: Row, folder: Path, turns: int, engine: str, togeth
         bits = {"n": set_of.ring_degree, "log_q": sum(set_of.coefficient_bits), "t_bits": set_of.plain_bits}
         row |= bits | {"wrong": wrong_nodes(program, spectra, image, engine), "turns": [], "server_bytes": 0}
         write_json(kept, row)
-    task = ServerTask(program, spectra, engine, threads=threads.count(), audited=False)
+    task = ServerTask(program, spectra, engine, threads=1 if pinned else threads.count(), audited=False)
     with start_server(task) as process, progress_bar(kept.stem, turns) as advance:
+        if pinned:
+            pin(process.number)
         if "connections" not in row:
             row["connections"] = connections(process.address, engine, _CONNECTIONS)
         with ServiceClient(process.address, engine) as remote:
@@ -186,6 +199,7 @@ def main() -> None:
     parser.add_argument("--profile", default="calibrate", help="of the networks' plans; a file saves measuring it")
     parser.add_argument("--engine", default="kernel")
     parser.add_argument("--turns", type=int, default=10, help="after one that warms up")
+    parser.add_argument("--pinned", action="store_true", help="each party on a core, with one thread")
     parser.add_argument("--out", type=Path, default=Path("outputs/prepared"))
     parser.add_argument("--page", type=Path, help="Markdown whose tables are replaced, such as benchmarks/measured.md")
     given = parser.parse_args()
@@ -197,11 +211,11 @@ def main() -> None:
                 pool.submit(program_of, name, b, given.out / "programs" / kept.stem, given.profile).result()
             row = {"network": name, "title": NETWORKS[name].title, "block_size": b}
             row = json.loads(kept.read_text()) if kept.is_file() else row
-            measured(kept, row, given.out / "programs" / kept.stem, given.turns, given.engine)
+            measured(kept, row, given.out / "programs" / kept.stem, given.turns, given.engine, pinned=given.pinned)
     for name, folder in (text.split("=", 1) for text in given.programs):
         kept = given.out / f"{name}.json"
         row = json.loads(kept.read_text()) if kept.is_file() else {"network": name, "title": name, "block_size": 0}
-        measured(kept, row, Path(folder), given.turns, given.engine)
+        measured(kept, row, Path(folder), given.turns, given.engine, pinned=given.pinned)
     report(given.out, given.page)
 
 

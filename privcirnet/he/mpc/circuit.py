@@ -64,8 +64,8 @@ def cheapest_circuit(low: int, high: int, threshold: int = 0) -> Circuit:
 
 def _carries(low: int, high: int) -> Iterator[Circuit]:
     for lows, highs in product(_widths(low), _widths(max(0, high - 1))):
-        for taken in _taken(lows, highs):
-            digits, merges, into = _chained(lows, highs, taken)
+        for merged in _merged_counts(lows, highs):
+            digits, merges, into = _chained(lows, highs, merged)
             yield Circuit(tuple(digits), tuple(merges), Merge((into,)) if high else None)
 
 
@@ -76,15 +76,15 @@ def _clips(low: int, high: int, threshold: int) -> Iterator[Circuit]:
         raise ValueError(f"no clip at {threshold} takes {high} bits")
     for below in range(min(shift, _MOST_RANGE - size) + 1):
         for lows, middles in product(_widths(low), _widths(shift - below)):
-            for taken in _taken(lows, middles):
-                digits, merges, into = _chained(lows, middles, taken)
+            for merged in _merged_counts(lows, middles):
+                digits, merges, into = _chained(lows, middles, merged)
                 tables, more, sums = _ranges(
                     threshold >> shift - below, size + below, last, _count(digits), _count(merges)
                 )
                 positive, change, within, changed = sums
-                stays = within + tuple(s | carried for s in changed for carried in into)
-                most = stays + positive + tuple(s | carried for s in change for carried in into)
-                yield Circuit((*digits, *tables), (*merges, *more), Merge((stays, most)))
+                inside = within + tuple(s | carried for s in changed for carried in into)
+                above = inside + positive + tuple(s | carried for s in change for carried in into)
+                yield Circuit((*digits, *tables), (*merges, *more), Merge((inside, above)))
 
 
 def _widths(bits: int) -> Iterator[tuple[int, ...]]:
@@ -93,20 +93,20 @@ def _widths(bits: int) -> Iterator[tuple[int, ...]]:
         yield tuple(bits // count + (i < bits % count) for i in range(count))
 
 
-def _taken(low: Sequence[int], high: Sequence[int]) -> range:
+def _merged_counts(low: Sequence[int], high: Sequence[int]) -> range:
     """Return how many high digits the first merge may take."""
     return range(0 if low else min(1, len(high)), max(0, min(len(high), _MERGED + 1 - len(low))) + 1)
 
 
-def _chained(low: Sequence[int], high: Sequence[int], taken: int) -> tuple[list[DigitTable], list[Merge], Sum]:
+def _chained(low: Sequence[int], high: Sequence[int], merged: int) -> tuple[list[DigitTable], list[Merge], Sum]:
     """Return digits of these widths, merges of their carries, and the carry out of them all, of the merges' results.
 
     Args:
-        taken: digits of the high part that the first merge takes.
+        merged: digits of the high part that the first merge takes.
     """
     digits = [DigitTable(n, (carry(n), propagates(n))[: 1 + (i > 0)]) for i, n in enumerate([*low, *high])]
     carries = [0, *accumulate(digit.outputs for digit in digits)]
-    first, count = len(low) + taken, len(digits)
+    first, count = len(low) + merged, len(digits)
     ends = [end for end in dict.fromkeys((len(low), first)) if end]
     merges = [Merge(tuple(_carry(carries, range(end)) for end in ends))] if ends else []
     parts = [range(start, min(start + _MERGED, count)) for start in range(first, count, _MERGED)]

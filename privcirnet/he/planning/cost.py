@@ -95,9 +95,9 @@ class OperationPrices:
 
         if not step.bound:
             step = step.bounded(-_ASSUMED << step.bits, _ASSUMED << step.bits)
-        least, best = (divisor.bit_length() - 1 for divisor in (step.divisor, step.best_divisor))
+        required, useful = (divisor.bit_length() - 1 for divisor in (step.divisor, step.best_divisor))
         bits = max(self.profile.plain_bits, step.least_modulus.bit_length() + 1)
-        t = representative(bits, max(least, min(best, self.profile.plain_twos)))
+        t = representative(bits, max(required, min(useful, self.profile.plain_twos)))
         shapes: list[ExactFloor | Lookup] = [ExactFloor.of(step, t)]
         if isinstance(step, ExactTable):
             shapes.append(Lookup(t, step.table))

@@ -144,11 +144,11 @@ def divisibilities(wants: Requirements) -> list[Divisibility]:
                     options.append(Divisibility(lengths, twos, bits))
                     break
     short = [option for option in options if option.bits <= SHORT_PLAIN_BITS] or options
-    return [a for a in short if not any(a != b and _at_least(b, a) for b in short)]
+    return [a for a in short if not any(a != b and _covers(b, a) for b in short)]
 
 
-def _at_least(one: Divisibility, other: Divisibility) -> bool:
-    return one.lengths % other.lengths == 0 and one.twos >= other.twos and one.bits <= other.bits
+def _covers(a: Divisibility, b: Divisibility) -> bool:
+    return a.lengths % b.lengths == 0 and a.twos >= b.twos and a.bits <= b.bits
 
 
 STAGES = ("layout", "security", "value bound", "truncation", "transform lengths", "noise budget")

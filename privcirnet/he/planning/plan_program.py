@@ -262,9 +262,9 @@ def options(
     candidates = list[ParameterCandidate]()
     for divisibility in factors:
         bits = max(divisibility.bits, profile.plain_bits)
-        known = replace(profile, plain_bits=bits, plain_twos=divisibility.twos) if divisibility.bits else profile
+        priced_for = replace(profile, plain_bits=bits, plain_twos=divisibility.twos) if divisibility.bits else profile
         steps = [node for node in nodes if isinstance(node.operation, ExactStep)]
-        exact_seconds = predicted_seconds(steps, known, link)
+        exact_seconds = predicted_seconds(steps, priced_for, link)
         for parameters in dict.fromkeys(sets):
             priced = _priced(profile, parameters, link)
             candidate = _option([node for node in nodes if node not in steps], priced, link, divisibility)

@@ -100,10 +100,10 @@ class ExactStep(Operation):
             return f"an {self.title} of values without a bound"
         if t % self.divisor != 1:
             return f"a plain modulus that is not 1 mod 2^{self.divisor.bit_length() - 1}"
-        most, beyond = self.bound >> self.bits, self.integer_bits - (self.top - 1).bit_length()
+        limit, beyond = self.bound >> self.bits, self.integer_bits - (self.top - 1).bit_length()
         odd = threshold(self.top) // (threshold(self.top) & -threshold(self.top)) if self.top else 0
-        if self.top and (self.top >= most or beyond > MOST_BEYOND or odd > MOST_ODD):
-            return f"an {self.title} to {self.top} of values up to {most}"
+        if self.top and (self.top >= limit or beyond > MOST_BEYOND or odd > MOST_ODD):
+            return f"an {self.title} to {self.top} of values up to {limit}"
         return "" if t > self.least_modulus else f"a plain modulus of {t} where {self.least_modulus} is exceeded"
 
     def cost(self, prices: CostModel[C_co], shape: Shape) -> C_co:
@@ -163,13 +163,13 @@ class ExactReLU(ExactStep):
         return self.values(low), self.values(high)
 
 
-def threshold(most: int) -> int:
-    """Return the number from which values are clipped to the most: it, or the next if that has more factors of two.
+def threshold(ceiling: int) -> int:
+    """Return the number from which values are clipped to a ceiling: it, or the next if that has more factors of two.
 
     >>> threshold(192), threshold(255)
     (192, 256)
     """
-    return max(most, most + 1, key=lambda number: number & -number)
+    return max(ceiling, ceiling + 1, key=lambda number: number & -number)
 
 
 def coarse(number: int, unit: int = 1) -> int:
