@@ -20,7 +20,7 @@ import numpy as np
 from numpy import typing as npt
 from scipy.special import gammaln
 
-from privcirnet.he.mpc.kernels.blocks import LOCALITY
+from privcirnet.he.mpc.kernels.sparse_code import LOCALITY
 from privcirnet.he.mpc.ot.silent import CODE
 
 Grid = npt.NDArray[np.longdouble]

@@ -39,10 +39,16 @@ ONLY_USER = {
     "starlette": {"page/server.py"},
     "uvicorn": {"page/server.py"},
     "nacl": {"he/mpc/ot/base.py"},
-    "numba": {"he/system/jit.py", "nn/functional/kernels/squares.py"},
+    "numba": {
+        "he/mpc/kernels/aes.py",
+        "he/mpc/kernels/sparse_code.py",
+        "he/system/jit.py",
+        "nn/functional/kernels/squares.py",
+    },
     "google": {"service/messages.py"},
     "grpc_health": {"service/server.py"},
     "cryptography": {
+        "he/mpc/kernels/aes.py",
         "he/mpc/ot/ciphers.py",
         "he/program/signature.py",
         "he/ring/sampling.py",

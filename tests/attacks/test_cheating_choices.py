@@ -12,8 +12,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.mpc.kernels.planes import rows_into
 from privcirnet.he.mpc.ot import softspoken
-from privcirnet.he.mpc.ot.ciphers import TweakableHash
-from tests.he.mpc.transfers import bits_of, pair
+from tests.he.mpc.transfers import bits_of, hashes, pair
 
 TRANSFERS = 128
 TREE = 5
@@ -65,14 +64,14 @@ def test_a_session_that_ended_makes_no_more_transfers():
 def chosen_keys(sender: softspoken.Sender, choices: np.ndarray, message: bytes) -> np.ndarray:
     """What later steps use and show something of: the key of each choice, as the sender has it."""
     made = sender.extend(TRANSFERS, message).rows
-    return TweakableHash(b"session")(made ^ bits_of(choices)[:, None] * sender.delta, 0)
+    return hashes(made ^ bits_of(choices)[:, None] * sender.delta, b"session", 0)
 
 
 def test_a_right_guess_passes_and_says_no_more():
     """One chance in 16 for four bits: 2^-128 for Delta, as if it had been guessed at once."""
     sender, receiver = pair()
     choices, rows, message = cheat(receiver, secret_bits(sender))
-    assert (chosen_keys(sender, choices, message) == TweakableHash(b"session")(rows, 0)).all()
+    assert (chosen_keys(sender, choices, message) == hashes(rows, b"session", 0)).all()
 
 
 def test_without_the_check_a_cheat_reads_four_bits_from_a_key(monkeypatch):
@@ -81,5 +80,5 @@ def test_without_the_check_a_cheat_reads_four_bits_from_a_key(monkeypatch):
     choices, rows, message = cheat(receiver, 0)
     key, first = chosen_keys(sender, choices, message)[0], rows[:1]
     shift = np.array([1 << TREE * 4 % 64 if TREE * 4 // 64 == w else 0 for w in (0, 1)], dtype=np.uint64)
-    found = [g for g in range(16) if (TweakableHash(b"session")(first ^ np.uint64(g) * shift, 0) == key).all()]
+    found = [g for g in range(16) if (hashes(first ^ np.uint64(g) * shift, b"session", 0) == key).all()]
     assert found == [secret_bits(sender)]

@@ -16,9 +16,8 @@ from typing import TypeVar
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.mpc.kernels.planes import residues_into, values_into
+from privcirnet.he.mpc.kernels.planes import Modulus, residues_into, values_into
 from privcirnet.he.mpc.ot.session import Parts, ReceiverOts, SenderOts, planes
-from privcirnet.he.ring.kernels.arithmetic import with_quotient
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 
@@ -80,7 +79,7 @@ def numbers_of(bit_planes: Residues, m: int) -> Residues:
 
 def helper_keys(offered: SenderOts, slot: int, m: int) -> tuple[Residues, Residues]:
     """Return the first key of a slot mod m and how far it is from the second, (values,)."""
-    first, second = (residues(key[slot], m) for key in offered.keys)
+    first, second = offered.residues(slot, m)
     return first, minus(first, second, m)
 
 
@@ -107,7 +106,7 @@ def helper_share(number: Residues, first: Residues, flip: Residues, m: int) -> R
 
 def accept_number(ots: ReceiverOts, slot: int, message: Residues, m: int) -> Residues:
     """Return the chooser's part, of choice x number; ``message``: the helper's."""
-    return chooser_part(residues(ots.keys[slot], m), ots.choices[slot], message, m)
+    return chooser_part(ots.residues(slot, m), ots.choices[slot], message, m)
 
 
 def chooser_part(key: Residues, choice: Residues, message: Residues, m: int) -> Residues:
@@ -136,8 +135,7 @@ def choose_bit(bit: Residues, choice: Residues, part: Residues, m: int) -> tuple
 def residues(keys: Residues, m: int) -> Residues:
     """Return keys mod m, (values,) of (values, 2): within m 2^-128 of uniform; ``m``: under 2^62."""
     reduced = np.empty(len(keys), dtype=np.uint64)
-    word, unit = with_quotient((1 << 64) % m, m), with_quotient(1, m)
-    residues_into(reduced, np.ascontiguousarray(keys), np.uint64(m), word, unit)
+    residues_into(reduced, np.ascontiguousarray(keys), Modulus.of(m))
     return reduced
 
 

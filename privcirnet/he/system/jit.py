@@ -20,10 +20,11 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.registry import cpu_target
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,6 +56,16 @@ def inline_late(function: Callable[P, R]) -> Callable[P, R]:
     than with :func:`inline`: transforms took twice as long, hashing did not change.
     """
     return numba.njit(forceinline=True, error_model="numpy")(function)
+
+
+@cache
+def features() -> frozenset[str]:
+    """Return the features of the processor that kernels are compiled for, by LLVM's names.
+
+    They are part of what Numba finds machine code on disk by: another host compiles its own.
+    """
+    _, _, signed = cast(tuple[str, str, str], cpu_target.target_context.codegen().magic_tuple())
+    return frozenset(name[1:] for name in signed.split(",") if name.startswith("+"))
 
 
 def source_files() -> list[Path]:

@@ -1,10 +1,12 @@
 """Both ends of oblivious transfers in one process."""
 
+import hashlib
 from collections.abc import Generator
 from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from privcirnet.he.mpc.ot import silent
 from privcirnet.he.mpc.ot.session import OtSession, initiate, respond
@@ -28,6 +30,20 @@ def silent_pair(monkeypatch: pytest.MonkeyPatch, session: bytes = b"session") ->
     (sender, receiver), spent = pair(), silent.CODE.spent
     made, message = receiver.extend(spent)
     return silent.Sender(sender.extend(spent, message), sender.delta, session), silent.Receiver(made, session)
+
+
+def permuted(rows: Residues, session: bytes, purpose: str) -> Residues:
+    """AES of rows under the public key of a session and a purpose, by OpenSSL: (rows, 2)."""
+    key = hashlib.sha256(b"privcirnet permutation" + purpose.encode() + session).digest()[:16]
+    images = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(np.ascontiguousarray(rows).tobytes())
+    return np.frombuffer(images, dtype=np.uint64).reshape(-1, 2)
+
+
+def hashes(rows: Residues, session: bytes, first: int) -> Residues:
+    """The hashes of rows, by definition and OpenSSL: (rows, 2)."""
+    inner = permuted(rows, session, "hash")
+    numbers = np.arange(first, first + len(rows), dtype=np.uint64)
+    return permuted(inner ^ np.stack([numbers, np.zeros_like(numbers)], axis=1), session, "hash") ^ inner
 
 
 def bits_of(planes: Residues) -> Residues:

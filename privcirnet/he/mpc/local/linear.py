@@ -8,7 +8,7 @@ twice as fast where a position has few inputs or outputs. All others are :mod:`m
 
 from functools import cache
 from itertools import pairwise, product
-from typing import Any, Protocol, cast
+from typing import Protocol
 
 import numpy as np
 
@@ -111,10 +111,9 @@ def fits(shape: LinearShape, block_size: int, rows: Values, t: int) -> bool:
 @cache
 def multiplies_words() -> bool:
     """Return whether vector units multiply 64-bit words; without, two digits of them are faster."""
-    from llvmlite import binding  # pyright: ignore[reportMissingTypeStubs]
+    from privcirnet.he.system.jit import features  # it loads Numba
 
-    features = cast(dict[str, bool], cast(Any, binding).get_host_cpu_features())
-    return features.get("avx512dq", False)
+    return "avx512dq" in features()
 
 
 def _most(t: int) -> int:

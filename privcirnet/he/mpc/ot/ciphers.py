@@ -1,39 +1,24 @@
 """AES: streams under secret keys; under public ones a permutation that hashes and doubles, and a linear check."""
 
 import hashlib
-import threading
 from collections.abc import Callable, Iterable
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from privcirnet.he.mpc.kernels import blocks
+from privcirnet.he.mpc.kernels import blocks, hashing
+from privcirnet.he.mpc.kernels.aes import Aes, cipher
+from privcirnet.he.mpc.kernels.planes import Modulus
 from privcirnet.he.ring.modular import Residues
 
 ROOM_WORDS = 2
 """Words that the library wants behind what it writes."""
 
 
-class FixedKeyAes(threading.local):
-    """AES under a public key, which a session's name and a purpose give, on blocks of two words.
-
-    Each thread has a cipher of its own, because the library's can't be shared.
-    """
-
-    def __init__(self, session: bytes, purpose: str) -> None:
-        key = hashlib.sha256(b"privcirnet permutation" + purpose.encode() + session).digest()[:16]
-        self._encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
-
-    def __call__(self, rows: Residues, room: Residues | None = None) -> Residues:
-        """Return the images of rows, (rows, 2).
-
-        Args:
-            room: words that they are written to, two more than they take.
-        """
-        images = np.empty(2 * len(rows) + ROOM_WORDS, dtype=np.uint64) if room is None else room
-        self._encryptor.update_into(np.ascontiguousarray(rows).data.cast("B"), images.data.cast("B"))
-        return images[: 2 * len(rows)].reshape(-1, 2)
+def permutation(session: bytes, purpose: str) -> Aes:
+    """Return AES under a public key, which a session's name and a purpose give."""
+    return cipher(hashlib.sha256(b"privcirnet permutation" + purpose.encode() + session).digest()[:16])
 
 
 class TweakableHash:
@@ -41,30 +26,44 @@ class TweakableHash:
 
     Tweakable circular correlation robust for an ideal permutation pi (Guo, Katz, Wang, Yu: "Efficient and secure
     multiparty computation from fixed-key block ciphers", S&P 2020, section 7.4).
+
+    All methods hash the sums of rows, (rows, 2), and each of some shifts, (shifts, 2); ``first`` is the number of the
+    first row, which no other row had.
     """
 
     def __init__(self, session: bytes) -> None:
-        self._permutation = FixedKeyAes(session, "hash")
+        self._permutation = permutation(session, "hash")
 
-    def __call__(self, rows: Residues, first: int) -> Residues:
-        """Return the hashes of rows, (rows, 2); ``first``: the number of the first, which no other row had."""
-        inner, tweaked = self._permutation(rows), np.empty_like(rows)
-        blocks.tweaked(tweaked, inner, first)
-        blocks.add(inner, self._permutation(tweaked))
-        return inner
+    def __call__(self, rows: Residues, first: int, shifts: Residues) -> Residues:
+        """Return the hashes, (shifts, rows, 2)."""
+        hashes = np.empty((len(shifts), len(rows), 2), dtype=np.uint64)
+        hashing.hashes_into(hashes, rows, shifts, first, self._permutation)
+        return hashes
+
+    def planes(self, rows: Residues, first: int, shifts: Residues, bits: int) -> Residues:
+        """Return the lowest bits of the hashes as planes, (shifts, bits, rows / 64)."""
+        planes = np.empty((len(shifts), bits, len(rows) // 64), dtype=np.uint64)
+        hashing.planes_into(planes, rows, shifts, first, self._permutation)
+        return planes
+
+    def residues(self, rows: Residues, first: int, shifts: Residues, m: int) -> Residues:
+        """Return the hashes mod m, (shifts, rows): within m 2^-128 of uniform; ``m``: under 2^62."""
+        residues = np.empty((len(shifts), len(rows)), dtype=np.uint64)
+        hashing.residues_into(residues, rows, shifts, first, Modulus.of(m), self._permutation)
+        return residues
 
 
 class GgmPrg:
     """A generator of two blocks from one, x + pi(x) for two permutations: the levels of a tree."""
 
     def __init__(self, session: bytes, purpose: str = "") -> None:
-        self._sides = [FixedKeyAes(session, f"{purpose} {side}") for side in ("left", "right")]
+        self._sides = [permutation(session, f"{purpose} {side}") for side in ("left", "right")]
 
     def __call__(self, nodes: Residues) -> Residues:
         """Return the children of each tree's nodes in order, (trees, 2 nodes, 2) of (trees, nodes, 2)."""
         flat = np.ascontiguousarray(nodes).reshape(-1, 2)
         children = np.empty((2 * len(flat), 2), dtype=np.uint64)
-        blocks.children(children, flat, *(side(flat) for side in self._sides))
+        blocks.children(children, flat, *self._sides)
         return children.reshape(len(nodes), -1, 2)
 
 

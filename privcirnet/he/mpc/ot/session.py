@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from privcirnet.errors import Interrupted, RuleError
-from privcirnet.he.mpc.kernels import blocks
 from privcirnet.he.mpc.kernels.planes import planes_into
 from privcirnet.he.mpc.ot import silent, softspoken
 from privcirnet.he.mpc.ot.ciphers import TweakableHash
@@ -29,55 +28,69 @@ class RotKeys:
         rows: (slots, values, 2).
         hashed: hash of the session.
         first: the number of the first row, which no other row had.
-        shift: addend of each row; None for none.
+        shifts: addends of each row, one for each key of a value: (keys, 2).
     """
 
     rows: Residues
     hashed: TweakableHash
     first: int
-    shift: Residues | None = None
+    shifts: Residues
 
     def __getitem__(self, slot: int) -> Residues:
-        """Return the keys of a slot, (values, 2)."""
-        rows = self.rows[slot]
-        if self.shift is not None:
-            blocks.add_to_each(shifted := np.empty_like(rows), rows, self.shift)
-            rows = shifted
-        return self.hashed(rows, self.first + slot * len(rows))
+        """Return the first keys of a slot, (values, 2)."""
+        return self.hashed(*self._numbered(slot), self.shifts[:1])[0]
 
     def planes(self, slot: int, bits: int) -> Residues:
-        """Return bits of the keys of a slot, (bits, values / 64)."""
-        return planes(self[slot][:, 0], bits)
+        """Return bits of the keys of a slot, (keys, bits, values / 64)."""
+        return self.hashed.planes(*self._numbered(slot), self.shifts, bits)
+
+    def residues(self, slot: int, m: int) -> Residues:
+        """Return the keys of a slot mod m, (keys, values): within m 2^-128 of uniform; ``m``: under 2^62."""
+        return self.hashed.residues(*self._numbered(slot), self.shifts, m)
 
     def some(self, slots: range) -> "RotKeys":
         """Return the keys of some slots."""
-        rows = self.rows[slots.start : slots.stop]
-        return replace(self, rows=rows, first=self.first + slots.start * rows.shape[1])
+        _, first = self._numbered(slots.start)
+        return replace(self, rows=self.rows[slots.start : slots.stop], first=first)
+
+    def _numbered(self, slot: int) -> tuple[Residues, int]:
+        """Return the rows of a slot and the number of the first of them."""
+        return self.rows[slot], self.first + slot * self.rows.shape[1]
 
 
 @dataclass(frozen=True)
 class SenderOts:
     """The helper's keys, both of each slot and value."""
 
-    keys: tuple[RotKeys, RotKeys]
+    both: RotKeys
 
     @classmethod
     def of(
         cls, correlated: CorrelatedOts, delta: Residues, values: int, hashed: TweakableHash, first: int
     ) -> "SenderOts":
         """Return the keys of transfers; ``first``: the number of the first, which no hash had before."""
-        rows = correlated.rows.reshape(-1, values, 2)
-        return cls((RotKeys(rows, hashed, first), RotKeys(rows, hashed, first, delta)))
+        shifts = np.stack([np.zeros_like(delta), delta])
+        return cls(RotKeys(correlated.rows.reshape(-1, values, 2), hashed, first, shifts))
+
+    @property
+    def keys(self) -> tuple[RotKeys, RotKeys]:
+        """The first keys, and the second."""
+        shifts = self.both.shifts
+        return replace(self.both, shifts=shifts[:1]), replace(self.both, shifts=shifts[1:])
 
     def planes(self, slot: int, bits: int) -> tuple[Residues, Residues]:
         """Return bits of both keys of a slot, (bits, values / 64)."""
-        first, second = self.keys
-        return first.planes(slot, bits), second.planes(slot, bits)
+        first, second = self.both.planes(slot, bits)
+        return first, second
+
+    def residues(self, slot: int, m: int) -> tuple[Residues, Residues]:
+        """Return both keys of a slot mod m, (values,)."""
+        first, second = self.both.residues(slot, m)
+        return first, second
 
     def some(self, slots: range) -> "SenderOts":
         """Return the keys of some slots."""
-        first, second = self.keys
-        return SenderOts((first.some(slots), second.some(slots)))
+        return SenderOts(self.both.some(slots))
 
 
 @dataclass(frozen=True)
@@ -91,13 +104,16 @@ class ReceiverOts:
     def of(cls, correlated: CorrelatedOts, values: int, hashed: TweakableHash, first: int) -> "ReceiverOts":
         """Return the keys of transfers; ``first``: as the helper's."""
         assert correlated.choices is not None
-        return cls(
-            correlated.choices.reshape(-1, values // 64), RotKeys(correlated.rows.reshape(-1, values, 2), hashed, first)
-        )
+        rows, no_shift = correlated.rows.reshape(-1, values, 2), np.zeros((1, 2), dtype=np.uint64)
+        return cls(correlated.choices.reshape(-1, values // 64), RotKeys(rows, hashed, first, no_shift))
 
     def planes(self, slot: int, bits: int) -> Residues:
         """Return bits of the keys of a slot, (bits, values / 64)."""
-        return self.keys.planes(slot, bits)
+        return self.keys.planes(slot, bits)[0]
+
+    def residues(self, slot: int, m: int) -> Residues:
+        """Return the keys of a slot mod m, (values,)."""
+        return self.keys.residues(slot, m)[0]
 
     def some(self, slots: range) -> "ReceiverOts":
         """Return the choices and keys of some slots."""

@@ -26,15 +26,15 @@ number that it either knows or would have to know Delta for.
 import hashlib
 import hmac
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.mpc.kernels import blocks
+from privcirnet.he.mpc.kernels import blocks, sparse_code
+from privcirnet.he.mpc.kernels.aes import cipher
 from privcirnet.he.mpc.ot import trees
-from privcirnet.he.mpc.ot.ciphers import ROOM_WORDS, check_point, linear_check, stream
+from privcirnet.he.mpc.ot.ciphers import check_point, linear_check
 from privcirnet.he.mpc.ot.softspoken import ROW_BYTES, SECURITY, Confined, CorrelatedOts
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
@@ -96,6 +96,7 @@ class _Party(Confined):
         self._spent, self._session, self._code, self._iterations = rows, session, CODE, 0
         self._rows: list[Residues] = []
         self._leaves: Residues | None = None
+        self._memory: Residues | None = None
 
     @property
     def stock(self) -> int:
@@ -108,6 +109,12 @@ class _Party(Confined):
         if self._leaves is not None:
             raise RuntimeError("an iteration spends its rows once")
         return self._spent[self._code.seed : -SECURITY].reshape(self._code.trees, self._code.depth, 2)
+
+    def _room(self) -> Residues:
+        """Return memory for the leaves of an iteration: that of rows that were taken, if there is any."""
+        room, self._memory = self._memory, None
+        shape = self._code.trees, 1 << self._code.depth, 2
+        return np.empty(shape, dtype=np.uint64) if room is None else room.reshape(shape)
 
     def _grown(self) -> Residues:
         """Return the leaves of the iteration, which ends."""
@@ -129,12 +136,10 @@ class _Party(Confined):
     def _encode(self, leaves: Residues, key: bytes) -> None:
         """Make the leaves new rows, and the last of them those that the next iteration spends."""
         rows, seed = leaves.reshape(-1, 2), self._spent[: self._code.seed]
-        name = np.frombuffer(hashlib.sha256(b"privcirnet code" + key).digest()[:16], dtype=np.uint64)
+        code = cipher(hashlib.sha256(b"privcirnet code" + key).digest()[:16])
 
         def encode(start: int) -> None:
-            places = np.empty(blocks.LOCALITY * _AT_ONCE // 2 + ROOM_WORDS, dtype=np.uint64)
-            stream(name, blocks.LOCALITY * start // 4)(places)
-            blocks.encode(rows[start : start + _AT_ONCE], seed, places.view(np.uint32))
+            sparse_code.encode(rows[start : start + _AT_ONCE], seed, start, code)
 
         threads.each(encode, range(0, len(rows), _AT_ONCE))
         self._spent[:] = 0
@@ -153,21 +158,16 @@ class _Party(Confined):
         if transfers > self.stock:
             remedy = "both parties run refill before"
             raise RuleError("silent transfers must be made ahead", got=f"{self.stock} for {transfers}", remedy=remedy)
-        rows = np.empty((transfers, 2), dtype=np.uint64)
-        for start, part in self._parts(transfers):
+        rows, start = np.empty((transfers, 2), dtype=np.uint64), 0
+        while start < transfers:
+            part = self._rows[0][: transfers - start]
             rows[start : start + len(part)] = part
             part[:] = 0
-        return rows
-
-    def _parts(self, transfers: int) -> Iterator[tuple[int, Residues]]:
-        start = 0
-        while start < transfers:
-            rows = self._rows.pop(0)
-            part, rest = rows[: transfers - start], rows[transfers - start :]
-            if len(rest):
-                self._rows.insert(0, rest)
-            yield start, part
             start += len(part)
+            self._rows[0] = self._rows[0][len(part) :]
+            if not len(self._rows[0]):
+                self._memory = self._rows.pop(0).base
+        return rows
 
 
 class Sender(_Party):
@@ -186,8 +186,8 @@ class Sender(_Party):
     def offer(self) -> bytes:
         """Return the message to the receiver with which an iteration begins."""
         roots = np.frombuffer(os.urandom(_BLOCK * self._code.trees), dtype=np.uint64).reshape(-1, 2)
-        self._leaves, message = trees.make_correlated(roots, self._levels(), self.delta, self._session)
-        return message
+        levels, self._leaves = self._levels(), self._room()
+        return trees.make_correlated(self._leaves, roots, levels, self.delta, self._session)
 
     def prove(self, message: Message) -> bytes:
         """Return the last message of an iteration; ``message``: the receiver's.
@@ -236,7 +236,9 @@ class Receiver(_Party):
         """
         levels = self._levels()
         sides = levels[..., 0] & np.uint64(1)
-        self._leaves = trees.hold_correlated(levels, sides, message, self._session)
+        leaves = self._room()
+        trees.hold_correlated(leaves, levels, sides, message, self._session)
+        self._leaves = leaves
         self._key = os.urandom(_BLOCK)
         self._expected = self._proof(self._function(self._leaves, self._key))
         weights, mask = np.empty(2, dtype=np.uint64), np.zeros((SECURITY, 2), dtype=np.uint64)

@@ -23,7 +23,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.mpc.kernels import blocks
-from privcirnet.he.mpc.ot.ciphers import ROOM_WORDS, FixedKeyAes, GgmPrg
+from privcirnet.he.mpc.ot.ciphers import GgmPrg, permutation
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 from privcirnet.he.system import threads
@@ -104,9 +104,8 @@ def chosen(pairs: Residues, choices: Residues) -> Residues:
     return pairs[:, 0] ^ ((pairs[:, 0] ^ pairs[:, 1]) & mask)
 
 
-_AT_ONCE = 1 << 18
-"""Leaves that stay in the cache while their trees grow."""
-_NOWHERE = np.uint64(2**64 - 1)
+_AT_ONCE = 1 << 16
+"""Leaves that a thread makes at once."""
 
 
 def correlated_bytes(trees: int, depth: int) -> int:
@@ -114,36 +113,29 @@ def correlated_bytes(trees: int, depth: int) -> int:
     return 16 * trees * depth
 
 
-def make_correlated(roots: Residues, q: Residues, delta: Residues, session: bytes) -> tuple[Residues, bytes]:
-    """Return the leaves, (trees, 2^depth, 2), and the message to the holder.
+def make_correlated(leaves: Residues, roots: Residues, q: Residues, delta: Residues, session: bytes) -> bytes:
+    """Write the leaves.
 
     Args:
+        leaves: written, (trees, 2^depth, 2).
         roots: random blocks, (trees, 2).
         q: rows of transfers, one for each tree and level: (trees, depth, 2).
         delta: offset of the transfers, odd.
         session: name of the session, as the holder's.
+
+    Returns:
+        the message to the holder.
     """
-    (trees, depth), sums = q.shape[:2], np.empty_like(q)
-    leaves, permutation = np.empty((trees, 1 << depth, 2), np.uint64), FixedKeyAes(session, "half trees")
-
-    def grow(some: slice) -> None:
-        growing = _Growing(permutation, leaves[some])
-        nodes = growing.nodes
-        nodes[:, 0], nodes[:, 1] = roots[some], roots[some] ^ delta
-        nowhere, nothing = np.full(len(nodes), _NOWHERE), np.zeros((len(nodes), 2), np.uint64)
-        sums[some, 0] = roots[some]
-        for d in range(1, depth):
-            sums[some, d] = growing.double(nowhere, nothing, nowhere)[:, 0]
-        blocks.closed(leaves[some], nowhere, nothing, nowhere, nothing)
-
-    threads.each(grow, _groups(trees, depth))
-    return leaves, (sums ^ q).tobytes()
+    sums, cipher = np.empty_like(q), permutation(session, _PURPOSE)
+    threads.each(lambda some: blocks.make_trees(leaves[some], sums[some], roots[some], delta, cipher), _groups(leaves))
+    return (sums ^ q).tobytes()
 
 
-def hold_correlated(t: Residues, sides: Residues, message: Message, session: bytes) -> Residues:
-    """Return the leaves, (trees, 2^depth, 2).
+def hold_correlated(leaves: Residues, t: Residues, sides: Residues, message: Message, session: bytes) -> None:
+    """Write the leaves.
 
     Args:
+        leaves: written, (trees, 2^depth, 2).
         t: rows of the maker's transfers, (trees, depth, 2).
         sides: their choices, 1 minus the path from the root: (trees, depth).
         message: message of the maker.
@@ -152,57 +144,15 @@ def hold_correlated(t: Residues, sides: Residues, message: Message, session: byt
     Raises:
         RuleError: the message has another length.
     """
-    trees, depth = sides.shape
-    check_length(message, correlated_bytes(trees, depth), "correlated trees")
+    check_length(message, correlated_bytes(*sides.shape), "correlated trees")
     corrected = t ^ np.frombuffer(bytes(message), dtype=np.uint64).reshape(t.shape)
-    leaves, permutation = np.empty((trees, 1 << depth, 2), np.uint64), FixedKeyAes(session, "half trees")
-
-    def grow(some: slice) -> None:
-        growing, total = _Growing(permutation, leaves[some]), corrected[some, 0]
-        growing.nodes[:] = 0
-        at, value, hole = sides[some, 0], corrected[some, 0], np.uint64(1) - sides[some, 0]
-        for d in range(1, depth):
-            both = growing.double(at, value, hole)
-            side = sides[some, d]
-            at, hole = np.uint64(2) * hole + side, np.uint64(2) * hole + np.uint64(1) - side
-            value = chosen(both, side) ^ corrected[some, d]
-            total = both[:, 0] ^ both[:, 1] ^ value
-        blocks.closed(leaves[some], at, value, hole, total)
-
-    threads.each(grow, _groups(trees, depth))
-    return leaves
+    sides, cipher = np.ascontiguousarray(sides), permutation(session, _PURPOSE)
+    threads.each(lambda some: blocks.hold_trees(leaves[some], corrected[some], sides[some], cipher), _groups(leaves))
 
 
-def _groups(trees: int, depth: int) -> list[slice]:
-    step = max(1, _AT_ONCE >> depth)
-    return [slice(start, min(start + step, trees)) for start in range(0, trees, step)]
+_PURPOSE = "half trees"
 
 
-class _Growing:
-    """The levels of some trees, by turns in the place of their leaves and beside it, the last one there.
-
-    Args:
-        leaves: (trees, 2^depth, 2), written.
-    """
-
-    def __init__(self, permutation: FixedKeyAes, leaves: Residues) -> None:
-        self._permutation, half = permutation, leaves.size // 2
-        self._mixed, self._images = np.empty(half, np.uint64), np.empty(half + ROOM_WORDS, np.uint64)
-        self._places = leaves.reshape(-1), np.empty(half, np.uint64)
-        self._levels: int = leaves.shape[1].bit_length() - 1
-        self.nodes = self._level(len(leaves), 2)
-        """Nodes of the last level."""
-
-    def _level(self, trees: int, nodes: int) -> Residues:
-        place = self._places[(self._levels - nodes.bit_length() + 1) % 2]
-        return place[: 2 * trees * nodes].reshape(trees, nodes, 2)
-
-    def double(self, at: Residues, value: Residues, hole: Residues) -> Residues:
-        """Go to the children of a level to which a value is added at one place; return their sums, left and right."""
-        nodes = self.nodes
-        mixed, sums = self._mixed[: nodes.size].reshape(nodes.shape), np.empty((len(nodes), 2, 2), np.uint64)
-        blocks.opened(mixed, nodes, at, value)
-        images = self._permutation(mixed.reshape(-1, 2), self._images[: nodes.size + ROOM_WORDS])
-        self.nodes = self._level(len(nodes), 2 * nodes.shape[1])
-        blocks.halves(self.nodes, sums, nodes, images.reshape(nodes.shape), hole)
-        return sums
+def _groups(leaves: Residues) -> list[slice]:
+    step = max(1, _AT_ONCE // leaves.shape[1])
+    return [slice(start, start + step) for start in range(0, len(leaves), step)]

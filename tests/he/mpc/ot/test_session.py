@@ -14,7 +14,7 @@ def test_no_two_rows_of_a_session_are_hashed_alike() -> None:
         rows = np.zeros((1, 2), dtype=np.uint64)
         for keys in (chosen.keys, *offered.keys):
             assert keys.first == 0
-            hashed.append(keys.hashed(rows, 0))
+            hashed.append(keys.hashed(rows, 0, np.zeros((1, 2), np.uint64)))
         choices = np.unpackbits(chosen.choices[1].view(np.uint8), bitorder="little").astype(bool)
         first, second = (keys[1] for keys in offered.keys)
         assert (np.where(choices[:, None], second, first) == chosen.keys[1]).all()
