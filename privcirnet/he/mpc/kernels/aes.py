@@ -94,59 +94,36 @@ def room(cipher: Aes) -> int:
 
 @overload(room)
 def _room(cipher):
-    blocks = 5 * GROUP * (8 if cipher.instance_class in _BY_INSTRUCTIONS else 64)
+    blocks = 5 * GROUP * (8 if cipher.instance_class in _BLOCKS else 64)
     return lambda cipher: blocks
 
 
-@overload(encrypt)
-def _encrypt(cipher, blocks, count):
-    rounds = _BY_INSTRUCTIONS.get(cipher.instance_class)
-
-    def by_instructions(cipher, blocks, count):
-        for start in range(0, count, GROUP):
-            rounds(cipher.keys, blocks, start)
-
-    def by_openssl(cipher, blocks, count):
-        if _call(cipher.function, cipher.key, blocks, count) != count:
-            raise RuntimeError("OpenSSL was interrupted")
-
-    return by_instructions if rounds else by_openssl
+def add_images(cipher: Aes, blocks: Residues, count: int) -> None:
+    """Add to each of the first blocks what it is encrypted to; arguments and errors as of :func:`encrypt`."""
+    raise NotImplementedError
 
 
-def _instructions(suffix: str, blocks_of_register: int) -> Any:
-    """Return what encrypts a group of blocks in place, by intrinsics of LLVM for registers of some blocks."""
-    register = ir.VectorType(ir.IntType(64), 2 * blocks_of_register)
-    groups = range(0, GROUP // blocks_of_register, _REGISTERS)
+def _computed(adds: bool) -> Any:
+    """Return what compiles :func:`encrypt`, or :func:`add_images`."""
 
-    @intrinsic
-    def rounds(typing, keys, blocks, start):
-        def emit(context, builder, signature, arguments):
-            function = ir.FunctionType(register, [register, register])
-            inner, last = (
-                cgutils.get_or_insert_function(builder.module, function, f"llvm.x86.aesni.{name}{suffix}")
-                for name in ("aesenc", "aesenclast")
-            )
-            key, first = (
-                builder.bitcast(builder.gep(array.data, [index]), register.as_pointer())
-                for array, index in (
-                    (_array(context, builder, signature, arguments, 0), _INDEX(0)),
-                    (_array(context, builder, signature, arguments, 1), builder.shl(arguments[2], _INDEX(1))),
-                )
-            )
-            for group in groups:
-                places = [builder.gep(first, [_INDEX(group + i)]) for i in range(_REGISTERS)]
-                keys = [builder.load(builder.gep(key, [_INDEX(i)]), align=8) for i in range(_ROUNDS + 1)]
-                states = [builder.xor(builder.load(place, align=8), keys[0]) for place in places]
-                for i in range(1, _ROUNDS + 1):
-                    states = [builder.call(inner if i < _ROUNDS else last, [state, keys[i]]) for state in states]
-                for place, state in zip(places, states, strict=True):
-                    builder.store(state, place, align=8)
-            return context.get_dummy_value()
+    def choose(cipher, blocks, count):
+        rounds = _INSTRUCTIONS.get((cipher.instance_class, adds))
 
-        return types.void(keys, blocks, types.intp), emit
+        def by_instructions(cipher, blocks, count):
+            for start in range(0, count, GROUP):
+                rounds(cipher.keys, blocks, start)
 
-    return rounds
+        def by_openssl(cipher, blocks, count):
+            if _call(cipher.function, cipher.key, blocks, count, adds) != count:
+                raise RuntimeError("OpenSSL was interrupted")
 
+        return by_instructions if rounds else by_openssl
+
+    return choose
+
+
+overload(encrypt)(_computed(adds=False))
+overload(add_images)(_computed(adds=True))
 
 _INDEX = ir.IntType(64)
 
@@ -155,31 +132,72 @@ def _array(context: Any, builder: Any, signature: Any, arguments: Any, i: int) -
     return context.make_array(signature.args[i])(context, builder, arguments[i])
 
 
+def _instructions(kind: type[Aes], adds: bool) -> Any:
+    """Return what computes the images of a group of blocks, by intrinsics of LLVM."""
+    width = _BLOCKS[kind]
+    register = ir.VectorType(ir.IntType(64), 2 * width)
+
+    @intrinsic
+    def rounds(typing, keys, blocks, start):
+        def emit(context, builder, signature, arguments):
+            round_keys, first = (
+                builder.bitcast(builder.gep(array.data, [index]), register.as_pointer())
+                for array, index in (
+                    (_array(context, builder, signature, arguments, 0), _INDEX(0)),
+                    (_array(context, builder, signature, arguments, 1), builder.shl(arguments[2], _INDEX(1))),
+                )
+            )
+            one, last = (
+                cgutils.get_or_insert_function(
+                    builder.module,
+                    ir.FunctionType(register, [register, register]),
+                    f"llvm.x86.aesni.{name}" + (f".{128 * width}" if width > 1 else ""),
+                )
+                for name in ("aesenc", "aesenclast")
+            )
+            loaded = [builder.load(builder.gep(round_keys, [_INDEX(i)]), align=8) for i in range(_ROUNDS + 1)]
+            for group in range(0, GROUP // width, _REGISTERS):
+                places = [builder.gep(first, [_INDEX(group + i)]) for i in range(_REGISTERS)]
+                states = [builder.xor(builder.load(place, align=8), loaded[0]) for place in places]
+                for i in range(1, _ROUNDS):
+                    states = [builder.call(one, [state, loaded[i]]) for state in states]
+                states = [builder.call(last, [state, loaded[_ROUNDS]]) for state in states]
+                for place, state in zip(places, states, strict=True):
+                    image = builder.xor(state, builder.load(place, align=8)) if adds else state
+                    builder.store(image, place, align=8)
+            return context.get_dummy_value()
+
+        return types.void(keys, blocks, types.intp), emit
+
+    return rounds
+
+
 _BLOCKS: dict[type[Aes], int] = {Vaes: 2, AesNi: 1}
-_BY_INSTRUCTIONS: dict[type[Aes], Any] = {
-    Vaes: _instructions(".256", _BLOCKS[Vaes]),
-    AesNi: _instructions("", _BLOCKS[AesNi]),
+_INSTRUCTIONS: dict[tuple[type[Aes], bool], Any] = {
+    (kind, adds): _instructions(kind, adds) for kind in _BLOCKS for adds in (False, True)
 }
 
 
 @intrinsic
-def _call(typing, function, key, blocks, count):
-    """Call what encrypts blocks and returns their number."""
+def _call(typing, function, key, blocks, count, adds):
+    """Call OpenSSL at an address; return the number of blocks that it did."""
 
     def emit(context, builder, signature, arguments):
-        word = ir.IntType(64)
-        pointer = builder.inttoptr(arguments[0], ir.FunctionType(word, [word] * 3).as_pointer())
-        addresses = [builder.ptrtoint(_array(context, builder, signature, arguments, i).data, word) for i in (1, 2)]
-        return builder.call(pointer, [*addresses, arguments[3]])
+        pointer = builder.inttoptr(arguments[0], ir.FunctionType(_INDEX, [_INDEX] * 4).as_pointer())
+        addresses = [builder.ptrtoint(_array(context, builder, signature, arguments, i).data, _INDEX) for i in (1, 2)]
+        return builder.call(pointer, [*addresses, arguments[3], builder.zext(arguments[4], _INDEX)])
 
-    return types.intp(types.intp, key, blocks, types.intp), emit
+    return types.intp(types.intp, key, blocks, types.intp, types.boolean), emit
 
 
-@ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ssize_t)
-def _openssl(key: int, blocks: int, count: int) -> int:
+@ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_ssize_t)
+def _openssl(key: int, blocks: int, count: int, adds: int) -> int:
     """Encrypt blocks in place and return their number; on an error ctypes returns 0."""
-    encryptor = _encryptor(threading.get_ident(), ctypes.string_at(key, 16))
-    ctypes.memmove(blocks, encryptor.update(ctypes.string_at(blocks, 16 * count)), 16 * count)
+    before = ctypes.string_at(blocks, 16 * count)
+    images = _encryptor(threading.get_ident(), ctypes.string_at(key, 16)).update(before)
+    if adds:
+        images = (np.frombuffer(images, dtype=np.uint64) ^ np.frombuffer(before, dtype=np.uint64)).tobytes()
+    ctypes.memmove(blocks, images, 16 * count)
     return count
 
 

@@ -14,19 +14,21 @@ from privcirnet.he.system.jit import inline_late, jit
 
 @jit
 def children(out: Residues, nodes: Residues, left: aes.Aes, right: aes.Aes) -> None:
-    """Write the two children of each node in order, (2 nodes, 2): the node added to what two ciphers make of it."""
+    """Write the two children of each node in order, (2 nodes, 2): the node plus what two ciphers make of it."""
     size = aes.room(left)
     images = np.empty(2 * size, np.uint64)
     for start in range(0, nodes.shape[0], size):
-        some, grown = nodes[start : start + size].reshape(-1), out[2 * start : 2 * (start + size)].reshape(-1)
-        images[: len(some)] = some
-        aes.encrypt(left, images, len(some) // 2)
-        for w in range(len(some)):
-            grown[2 * w - (w & 1)] = images[w] ^ some[w]
-        images[: len(some)] = some
-        aes.encrypt(right, images, len(some) // 2)
-        for w in range(len(some)):
-            grown[2 * w - (w & 1) + 2] = images[w] ^ some[w]
+        some = nodes[start : start + size].reshape(-1)
+        count = len(some) // 2
+        for side in range(2):
+            images[: len(some)] = some
+            if side:
+                aes.add_images(right, images, count)
+            else:
+                aes.add_images(left, images, count)
+            for i in range(count):
+                for w in range(2):
+                    out[2 * (start + i) + side, w] = images[2 * i + w]
 
 
 @jit
@@ -82,73 +84,50 @@ def fold(sums: Residues, streams: Residues) -> None:
         sums[0, w] = streams[0, w]
 
 
-_ONE, _NOWHERE = np.uint64(1), np.uint64(2**64 - 1)
+_ONE = np.uint64(1)
 
 
 @inline_late
-def _double(  # noqa: PLR0913, PLR0917
-    trees: Residues,
-    nodes: int,
-    at: Residues,
-    values: Residues,
-    hole: Residues,
-    sums: Residues,
-    mixed: Residues,
-    images: Residues,
-    cipher: aes.Aes,
-) -> None:
-    """Write the children of some trees' nodes in their place, to one of which a value is added before.
+def _double(trees: Residues, nodes: int, sums: Residues, lefts: Residues, cipher: aes.Aes) -> None:
+    """Write the children of some trees' nodes in their place.
 
-    With s = (x + y, x) of a node's halves (x, y), the left one is pi(s) + s and the right one the sum of it and the
-    node; both are zero at a hole.
+    The left child of a node (x, y) is pi(s) + s, with s = (x + y, x); the right one is the sum of it and the node.
 
     Args:
         trees: (trees, 2^depth, 2).
         nodes: number of nodes of a tree.
-        at: (trees,).
-        values: (trees, 2).
-        hole: place of a node that is zero, (trees,).
         sums: sums of all left and of all right children, written, (trees, 2, 2).
-        mixed: (2 trees nodes,), spent.
-        images: (2 trees nodes,), spent.
+        lefts: the left children, (2 trees nodes,), written.
     """
     for tree in range(trees.shape[0]):
-        level, part = trees[tree].reshape(-1), slice(2 * tree * nodes, 2 * (tree + 1) * nodes)
-        s, t = mixed[part], images[part]
-        a, b, c = at[tree], values[tree, 0], values[tree, 1]
+        level, some = trees[tree].reshape(-1), lefts[2 * tree * nodes : 2 * (tree + 1) * nodes]
         for i in range(nodes):
-            here = np.uint64(0) - np.uint64(np.uint64(i) == a)
-            x, y = level[2 * i] ^ (b & here), level[2 * i + 1] ^ (c & here)
-            s[2 * i], s[2 * i + 1] = x ^ y, x
-            t[2 * i], t[2 * i + 1] = x ^ y, x
-    aes.encrypt(cipher, images, trees.shape[0] * nodes)
+            some[2 * i], some[2 * i + 1] = level[2 * i] ^ level[2 * i + 1], level[2 * i]
+    aes.add_images(cipher, lefts, trees.shape[0] * nodes)
     for tree in range(trees.shape[0]):
-        level, part = trees[tree].reshape(-1), slice(2 * tree * nodes, 2 * (tree + 1) * nodes)
-        s, t, a = mixed[part], images[part], hole[tree]
+        level, some = trees[tree].reshape(-1), lefts[2 * tree * nodes : 2 * (tree + 1) * nodes]
         l0 = l1 = r0 = r1 = np.uint64(0)
-        for i in range(nodes):
-            mask = np.uint64(0) - np.uint64(np.uint64(i) != a)
-            x = s[2 * i + 1]
-            y = s[2 * i] ^ x
-            left0, left1 = (t[2 * i] ^ x ^ y) & mask, (t[2 * i + 1] ^ x) & mask
-            level[4 * i], level[4 * i + 1], level[4 * i + 2], level[4 * i + 3] = left0, left1, x ^ left0, y ^ left1
-            l0 ^= left0
-            l1 ^= left1
-            r0 ^= x ^ left0
-            r1 ^= y ^ left1
+        for i in range(nodes - 1, -1, -1):  # a child stands where no node is that is read later
+            x, y = some[2 * i], some[2 * i + 1]
+            z, w = x ^ level[2 * i], y ^ level[2 * i + 1]
+            level[4 * i], level[4 * i + 1], level[4 * i + 2], level[4 * i + 3] = x, y, z, w
+            l0 ^= x
+            l1 ^= y
+            r0 ^= z
+            r1 ^= w
         sums[tree, 0, 0], sums[tree, 0, 1], sums[tree, 1, 0], sums[tree, 1, 1] = l0, l1, r0, r1
 
 
 @inline_late
-def _close(trees: Residues, at: Residues, values: Residues, hole: Residues, totals: Residues) -> None:
-    """Add a value to one leaf of each tree and another at the hole; the lowest bit then says where the hole is."""
-    for tree in range(trees.shape[0]):
-        for i in range(trees.shape[1]):
-            here = np.uint64(0) - np.uint64(np.uint64(i) == at[tree])
-            gone = np.uint64(0) - np.uint64(np.uint64(i) == hole[tree])
-            x = trees[tree, i, 0] ^ (values[tree, 0] & here) ^ (totals[tree, 0] & gone)
-            trees[tree, i, 0] = (x & ~_ONE) | (gone & _ONE)
-            trees[tree, i, 1] ^= (values[tree, 1] & here) ^ (totals[tree, 1] & gone)
+def _correct(nodes: Residues, pair: Word, addend: Residues, kept: Word) -> None:
+    """Add to one pair of nodes, (2 nodes,), without telling the memory which; other bits of first words are cleared."""
+    a, b, c, d = addend[0], addend[1], addend[2], addend[3]
+    for i in range(len(nodes) // 4):
+        here = np.uint64(0) - np.uint64(np.uint64(i) == pair)
+        nodes[4 * i] = (nodes[4 * i] & kept) ^ (a & here)
+        nodes[4 * i + 1] ^= b & here
+        nodes[4 * i + 2] = (nodes[4 * i + 2] & kept) ^ (c & here)
+        nodes[4 * i + 3] ^= d & here
 
 
 @jit
@@ -163,23 +142,27 @@ def make_trees(leaves: Residues, sums: Residues, roots: Residues, delta: Residue
     """
     half, depth = leaves.shape[1] // 2, sums.shape[1]
     step = max(1, aes.room(cipher) // half)
-    mixed, images = np.empty(2 * step * half, np.uint64), np.empty(2 * step * half, np.uint64)
-    nowhere, nothing, both = np.full(step, _NOWHERE), np.zeros((step, 2), np.uint64), np.empty((step, 2, 2), np.uint64)
+    lefts, both = np.empty(2 * step * half, np.uint64), np.empty((step, 2, 2), np.uint64)
     for start in range(0, leaves.shape[0], step):
-        some = leaves[start : start + step]
-        for tree in range(some.shape[0]):
+        trees = leaves[start : start + step]
+        for tree in range(trees.shape[0]):
             for w in range(2):
                 root = roots[start + tree, w]
-                sums[start + tree, 0, w], some[tree, 0, w], some[tree, 1, w] = root, root, root ^ delta[w]
+                sums[start + tree, 0, w], trees[tree, 0, w], trees[tree, 1, w] = root, root, root ^ delta[w]
         for d in range(1, depth):
-            _double(some, 1 << d, nowhere, nothing, nowhere, both, mixed, images, cipher)
-            sums[start : start + step, d] = both[: some.shape[0], 0]
-        _close(some, nowhere, nothing, nowhere, nothing)
+            _double(trees, 1 << d, both, lefts, cipher)
+            sums[start : start + step, d] = both[: trees.shape[0], 0]
+        for tree in range(trees.shape[0]):
+            for i in range(2 * half):
+                trees[tree, i, 0] &= ~_ONE
 
 
 @jit
 def hold_trees(leaves: Residues, corrected: Residues, sides: Residues, cipher: aes.Aes) -> None:
-    """Write the leaves of correlated trees, off by Delta at the end of a path.
+    """Write the leaves of correlated trees, off by Delta at the end of a path, where alone the lowest bit is 1.
+
+    The node on the path is not known and counts as 0, so both its children come out as pi(0). The sums of their level
+    say what the one beside the path is.
 
     Args:
         leaves: written, (trees, 2^depth, 2).
@@ -188,27 +171,29 @@ def hold_trees(leaves: Residues, corrected: Residues, sides: Residues, cipher: a
     """
     half, depth = leaves.shape[1] // 2, sides.shape[1]
     step = max(1, aes.room(cipher) // half)
-    mixed, images = np.empty(2 * step * half, np.uint64), np.empty(2 * step * half, np.uint64)
-    at, hole, both = np.empty(step, np.uint64), np.empty(step, np.uint64), np.empty((step, 2, 2), np.uint64)
-    values, totals = np.empty((step, 2), np.uint64), np.empty((step, 2), np.uint64)
+    lefts, both = np.empty(2 * step * half, np.uint64), np.empty((step, 2, 2), np.uint64)
+    pairs, addend, unknown = np.empty(step, np.uint64), np.empty(4, np.uint64), np.zeros(2 * aes.GROUP, np.uint64)
+    aes.encrypt(cipher, unknown, 1)
     for start in range(0, leaves.shape[0], step):
-        some = leaves[start : start + step]
-        some[:, :2] = 0
-        for tree in range(some.shape[0]):
-            at[tree], hole[tree] = sides[start + tree, 0], _ONE - sides[start + tree, 0]
-            for w in range(2):
-                values[tree, w] = totals[tree, w] = corrected[start + tree, 0, w]
-        for d in range(1, depth):
-            _double(some, 1 << d, at, values, hole, both, mixed, images, cipher)
-            for tree in range(some.shape[0]):
-                side = sides[start + tree, d]
-                at[tree], hole[tree] = 2 * hole[tree] + side, 2 * hole[tree] + _ONE - side
+        trees = leaves[start : start + step]
+        pairs[:] = 0
+        both[:, :] = unknown[:2]
+        trees[:, :2] = unknown[:2]
+        for d in range(depth):
+            if d:
+                _double(trees, 1 << d, both, lefts, cipher)
+            for tree in range(trees.shape[0]):
+                side, kept = sides[start + tree, d], ~_ONE if d == depth - 1 else ~np.uint64(0)
                 for w in range(2):
-                    left, right = both[tree, 0, w], both[tree, 1, w]
-                    chosen = left ^ ((left ^ right) & (np.uint64(0) - side))
-                    values[tree, w] = chosen ^ corrected[start + tree, d, w]
-                    totals[tree, w] = left ^ right ^ values[tree, w]
-        _close(some, at, values, hole, totals)
+                    total, right = both[tree, 0, w] ^ both[tree, 1, w], both[tree, 1, w] ^ unknown[w]
+                    beside = right ^ (total & (side - _ONE)) ^ corrected[start + tree, d, w]
+                    hidden = total ^ beside if d == depth - 1 else np.uint64(0)
+                    swap = (beside ^ hidden) & (np.uint64(0) - side)
+                    addend[w], addend[2 + w] = unknown[w] ^ beside ^ swap, unknown[w] ^ hidden ^ swap
+                addend[0] = (addend[0] & kept) | (side & ~kept)
+                addend[2] = (addend[2] & kept) | ((_ONE - side) & ~kept)
+                _correct(trees[tree, : 2 << d].reshape(-1), pairs[tree], addend, kept)
+                pairs[tree] = np.uint64(2) * pairs[tree] + _ONE - side
 
 
 @inline_late

@@ -13,30 +13,27 @@ from privcirnet.he.system.jit import inline_late, jit
 
 
 @inline_late
-def _hash(hashes: Residues, inner: Residues, rows: Residues, shift: Residues, first: int, cipher: aes.Aes) -> None:
+def _hash(hashes: Residues, rows: Residues, shift: Residues, first: int, cipher: aes.Aes) -> None:
     """Write the hashes of rows, (rows, 2).
 
     Args:
-        hashes: (2 room,).
-        inner: (2 room,), spent.
+        hashes: two words each.
         shift: addend of each row.
         first: number of the first row.
     """
     words = rows.reshape(-1)
     for w in range(len(words)):
-        inner[w] = words[w] ^ (shift[1] if w & 1 else shift[0])
-    aes.encrypt(cipher, inner, rows.shape[0])
-    for w in range(len(words)):
-        hashes[w] = inner[w] ^ (np.uint64(0) if w & 1 else np.uint64(first + (w >> 1)))
+        hashes[w] = words[w] ^ (shift[1] if w & 1 else shift[0])
     aes.encrypt(cipher, hashes, rows.shape[0])
-    for w in range(len(words)):
-        hashes[w] ^= inner[w]
+    _add_numbers(hashes, len(words), first)
+    aes.add_images(cipher, hashes, rows.shape[0])
+    _add_numbers(hashes, len(words), first)
 
 
 @inline_late
-def _buffers(cipher: aes.Aes) -> tuple[int, Residues, Residues]:
-    size = aes.room(cipher)
-    return size, np.empty(2 * size, np.uint64), np.empty(2 * size, np.uint64)
+def _add_numbers(blocks: Residues, words: int, first: int) -> None:
+    for w in range(words):
+        blocks[w] ^= np.uint64(0) if w & 1 else np.uint64(first + (w >> 1))
 
 
 @jit
@@ -48,22 +45,24 @@ def hashes_into(out: Residues, rows: Residues, shifts: Residues, first: int, cip
         shifts: (shifts, 2).
         first: number of the first row.
     """
-    size, hashes, inner = _buffers(cipher)
+    size = aes.room(cipher)
+    hashes = np.empty(2 * size, np.uint64)
     for start in range(0, rows.shape[0], size):
         some = rows[start : start + size]
         for key in range(shifts.shape[0]):
-            _hash(hashes, inner, some, shifts[key], first + start, cipher)
+            _hash(hashes, some, shifts[key], first + start, cipher)
             out[key, start : start + size] = hashes[: 2 * some.shape[0]].reshape(-1, 2)
 
 
 @jit
 def planes_into(out: Residues, rows: Residues, shifts: Residues, first: int, cipher: aes.Aes) -> None:
     """Write the lowest bits of hashes as planes, (shifts, bits, rows / 64); arguments as of :func:`hashes_into`."""
-    size, hashes, inner = _buffers(cipher)
+    size = aes.room(cipher)
+    hashes = np.empty(2 * size, np.uint64)
     for start in range(0, rows.shape[0], size):
         some = rows[start : start + size]
         for key in range(shifts.shape[0]):
-            _hash(hashes, inner, some, shifts[key], first + start, cipher)
+            _hash(hashes, some, shifts[key], first + start, cipher)
             write_planes(out[key], start // 64, hashes[: 2 * some.shape[0] : 2])
 
 
@@ -72,10 +71,11 @@ def residues_into(
     out: Residues, rows: Residues, shifts: Residues, first: int, modulus: Modulus, cipher: aes.Aes
 ) -> None:
     """Write hashes modulo a number, (shifts, rows); arguments as of :func:`hashes_into`."""
-    size, hashes, inner = _buffers(cipher)
+    size = aes.room(cipher)
+    hashes = np.empty(2 * size, np.uint64)
     for start in range(0, rows.shape[0], size):
         some = rows[start : start + size]
         for key in range(shifts.shape[0]):
-            _hash(hashes, inner, some, shifts[key], first + start, cipher)
+            _hash(hashes, some, shifts[key], first + start, cipher)
             for i in range(some.shape[0]):
                 out[key, start + i] = residue(hashes[2 * i], hashes[2 * i + 1], modulus)
