@@ -80,7 +80,7 @@ class LpnParameters:
         return trees.correlated_bytes(self.trees, self.depth), 2 * _BLOCK, _DIGEST
 
 
-CODE = LpnParameters(trees=1 << 11, depth=11, seed=1 << 18)
+CODE = LpnParameters(trees=1792, depth=10, seed=1 << 17)
 
 
 class _Party(Confined):
