@@ -78,7 +78,7 @@ class Line:
 
     def filled(self, take: Any, transfers: OtSession, choose: int, help: int) -> None:
         """Make as many silent transfers as are needed, and note an iteration's seconds and its processor's, one way."""
-        while any(lacking := transfers.lacks(choose, help)):
+        while any(lacking := [min(count, 1) for count in transfers.lacks(choose, help)]):
             started = np.array([time.perf_counter(), time.process_time()])
             take(transfers.refill(*lacking))
             self.fills.append((np.array([time.perf_counter(), time.process_time()]) - started) / sum(lacking))

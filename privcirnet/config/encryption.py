@@ -27,7 +27,7 @@ class CompileConfig:
     """of activations: random, on shares, without a message; or exact, by two-party computation in prepared images:
     every value is the integer network's, with a smaller plain modulus. nonlinear=exact implies it."""
     ot: str = choice("auto", ("auto", *TRANSFERS))
-    """oblivious transfers of exact steps: softspoken (3.9 bytes each), silent (0.09, after 2.5 MB for a session), or
+    """oblivious transfers of exact steps: softspoken (3.9 bytes each), silent (0.17, after 1.2 MB for a session), or
     auto: silent where an image takes many."""
     failure_bits: int = 18
     """random truncation: an image is wrong with probability at most 2^-failure_bits."""

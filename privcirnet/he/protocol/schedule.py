@@ -48,7 +48,7 @@ _ONLINE_BYTES = 160
 """Bytes for a value that an exact step takes with an image, and more than other nodes need."""
 _PART = 2
 """A server's description may ask a client for this part of its memory: half of it."""
-_SILENT_FROM = 300_000
+_SILENT_FROM = 160_000
 """Transfers of an image, one way, from which silent ones send fewer bytes, their setup included."""
 
 Constructor = Callable[[Any, tuple[int, int, int], Program], Exchange]
@@ -220,11 +220,11 @@ class Schedule:
 
     @cached_property
     def _setup(self) -> list[Trip]:
-        """The messages with which oblivious transfers begin, if there are any, and a first stock is made."""
+        """The messages with which oblivious transfers begin, if there are any, and all kinds that make a stock."""
         if not self.takes_transfers:
             return []
         source = self.program.transfers
-        return setup_trips(source) + (refill_trips(True, True) if source == "silent" else [])
+        return setup_trips(source) + (refill_trips(2, 2) if source == "silent" else [])
 
     def _ahead(self, count: int) -> tuple[int, int]:
         """Return the bytes of the longest request and reply that prepare ``count`` images at once."""

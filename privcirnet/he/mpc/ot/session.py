@@ -4,6 +4,7 @@ A transfer of many values is keys by slot and value, of correlated transfers and
 :class:`ReceiverOts`).
 """
 
+import math
 import os
 from collections.abc import Generator
 from dataclasses import dataclass, replace
@@ -38,24 +39,23 @@ class RotKeys:
 
     def __getitem__(self, slot: int) -> Residues:
         """Return the first keys of a slot, (values, 2)."""
-        return self.hashed(*self._numbered(slot), self.shifts[:1])[0]
+        return self.hashed(self.rows[slot], self._number(slot), self.shifts[:1])[0]
 
     def planes(self, slot: int, bits: int) -> Residues:
         """Return bits of the keys of a slot, (keys, bits, values / 64)."""
-        return self.hashed.planes(*self._numbered(slot), self.shifts, bits)
+        return self.hashed.planes(self.rows[slot], self._number(slot), self.shifts, bits)
 
     def residues(self, slot: int, m: int) -> Residues:
         """Return the keys of a slot mod m, (keys, values): within m 2^-128 of uniform; ``m``: under 2^62."""
-        return self.hashed.residues(*self._numbered(slot), self.shifts, m)
+        return self.hashed.residues(self.rows[slot], self._number(slot), self.shifts, m)
 
     def some(self, slots: range) -> "RotKeys":
         """Return the keys of some slots."""
-        _, first = self._numbered(slots.start)
-        return replace(self, rows=self.rows[slots.start : slots.stop], first=first)
+        return replace(self, rows=self.rows[slots.start : slots.stop], first=self._number(slots.start))
 
-    def _numbered(self, slot: int) -> tuple[Residues, int]:
-        """Return the rows of a slot and the number of the first of them."""
-        return self.rows[slot], self.first + slot * self.rows.shape[1]
+    def _number(self, slot: int) -> int:
+        """Return the number of the first row of a slot."""
+        return self.first + slot * self.rows.shape[1]
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ K = 4
 """Parameter k of SoftSpoken: 3.9 bytes a transfer."""
 _NAME_BYTES = 32
 OT_PROTOCOLS = ("softspoken", "silent")
-"""Sources of transfers: made as they are asked for, or ahead, in millions, for a fortieth of the bytes."""
+"""Sources of transfers: made as they are asked for, or ahead, in millions, for a twentieth of the bytes."""
 
 
 class OtSession:
@@ -185,24 +185,27 @@ class OtSession:
         first, self._helped = self._helped, self._helped + slots * values
         return SenderOts.of(correlated, self._sender.delta, values, self._helping, first)
 
-    def lacks(self, choose: int, help: int) -> tuple[bool, bool]:
-        """Return which directions must be refilled: the one in which the session's opener helps, and the other.
+    def lacks(self, choose: int, help: int) -> tuple[int, int]:
+        """Return the iterations that are needed: of the direction in which the session's opener helps, and the other.
 
         Args:
             choose: transfers in which this party is to choose.
             help: transfers in which it is to help.
         """
-        helps, chooses = help > self._sender.stock, choose > self._receiver.stock
+        helps, chooses = (
+            math.ceil(max(lacking, 0) / silent.CODE.made)
+            for lacking in (help - self._sender.stock, choose - self._receiver.stock)
+        )
         return (helps, chooses) if self._opens else (chooses, helps)
 
-    def refill(self, first: bool = True, second: bool = True) -> Generator[Parts, Parts, None]:
-        """Fill the stock: a few messages with the other party, which does the same.
+    def refill(self, first: int = 1, second: int = 1) -> Generator[Parts, Parts, None]:
+        """Fill the stock: messages with the other party, which does the same, one more each than iterations.
 
         The party that opened the session speaks first; the other yields an empty list first.
 
         Args:
-            first: whether to refill transfers in which the session's opener helps.
-            second: whether to refill those in which the other party does.
+            first: iterations of transfers in which the session's opener helps.
+            second: iterations of those in which the other party does.
 
         Returns:
             nothing.
@@ -215,29 +218,45 @@ class OtSession:
         if not isinstance(sender, silent.Sender) or not isinstance(receiver, silent.Receiver):
             raise RuleError("transfers with a stock must be silent", got="softspoken", remedy="leave it out")
         helps, chooses = (first, second) if self._opens else (second, first)
+        turns, received, answers = range(max(first, second) + 1), Parts(), Parts()
         if self._opens:
-            received = yield [sender.offer()] if helps else []
-            proof = [sender.prove(received[0])] if helps else []
-            received = yield proof + ([receiver.answer(received[-1])] if chooses else [])
+            for turn in turns:
+                received = yield _help(sender, turn, helps, received[:1]) + answers
+                answers = _choose(receiver, turn, chooses, received[turn < helps :])
         else:
             received = yield []
-            answer = [receiver.answer(received[0])] if chooses else []
-            received = yield answer + ([sender.offer()] if helps else [])
-        if chooses:
-            receiver.finish(received[0])
-        if not self._opens:
-            yield [sender.prove(received[-1])] if helps else []
+            for turn in turns:
+                end = len(received) - (0 < turn <= helps)
+                answers = _choose(receiver, turn, chooses, received[:end])
+                received = yield answers + _help(sender, turn, helps, received[end:])
+
+
+def _help(sender: silent.Sender, turn: int, iterations: int, answer: Parts) -> Parts:
+    """Return a helper's message: the proof of the iteration before, whose answer it has, and the next one's offer."""
+    proof = [sender.prove(answer[0])] if 0 < turn <= iterations else []
+    return proof + ([sender.offer()] if turn < iterations else [])
+
+
+def _choose(receiver: silent.Receiver, turn: int, iterations: int, message: Parts) -> Parts:
+    """Return a chooser's answer to a helper's message."""
+    if 0 < turn <= iterations:
+        receiver.finish(message[0])
+    return [receiver.answer(message[-1])] if turn < iterations else []
 
 
 def message_bytes(source: str, slots: int, values: int) -> int:
-    """Return the bytes of the message of :meth:`Transfers.choose`."""
+    """Return the bytes of the message of :meth:`OtSession.choose`."""
     return softspoken.message_bytes(K, slots * values) if source == "softspoken" else 0
 
 
-def refill_sizes(first: bool, second: bool) -> list[tuple[int, ...]]:
-    """Return the bytes of each part of the messages of :meth:`Transfers.refill`, in turns; arguments as there."""
+def refill_sizes(first: int, second: int) -> list[tuple[int, ...]]:
+    """Return the bytes of each part of the messages of :meth:`OtSession.refill`, in turns; arguments as there."""
     offer, answer, proof = ((size,) for size in silent.CODE.message_bytes)
-    return [offer * first, answer * first + offer * second, proof * first + answer * second, proof * second]
+    messages: list[tuple[int, ...]] = []
+    for turn in range(max(first, second) + 1):
+        help_first, help_second = (proof * (0 < turn <= count) + offer * (turn < count) for count in (first, second))
+        messages += [help_first + answer * (0 < turn <= second), answer * (turn < first) + help_second]
+    return messages
 
 
 def initiate(source: str = "softspoken") -> Generator[Parts, Parts, OtSession]:
@@ -312,7 +331,7 @@ def _choosing(
     """Return the receiver of a source, and what makes the other party its sender."""
     if source not in OT_PROTOCOLS:
         rule = "the source of transfers must be softspoken or silent"
-        raise RuleError(rule, got=source, remedy="silent sends a fortieth of the bytes, ahead")
+        raise RuleError(rule, got=source, remedy="silent sends a twentieth of the bytes, ahead")
     if source == "softspoken":
         return receiver, []
     correlated, message = receiver.extend(silent.CODE.spent)

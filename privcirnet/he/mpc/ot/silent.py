@@ -1,18 +1,19 @@
-"""Correlated transfers made ahead, in millions, for a tenth of a byte each: Ferret with regular noise.
+"""Correlated transfers made ahead, in millions, for a sixth of a byte each: Ferret with regular noise.
 
 (Yang, Weng, Lan, Zhang, Wang, CCS 2020.) The sender has a secret Delta, whose lowest bit is 1, and rows q whose lowest
-bit is 0, the receiver t = q + u Delta, with its bit u as the lowest. An iteration makes 2^22 rows: a sparse public code
-over 2^18 rows, which are spent, plus the leaves of 2048 correlated trees of depth 11, in each of which the receiver has
-one off by Delta. The trees are sent, 0.092 bytes a transfer; the sender speaks first. The last rows go into the
-next iteration, SoftSpoken makes those of the first.
+bit is 0, the receiver t = q + u Delta, with its bit u as the lowest. An iteration makes 1.8 million rows: a sparse
+public code over 2^17 rows, which are spent, plus the leaves of 1792 correlated trees of depth 10, in each of which the
+receiver has one off by Delta. The trees are sent, 0.17 bytes a transfer; the sender speaks first. The last rows go into
+the next iteration, SoftSpoken makes those of the first. 2^17 rows are 2 MB, which a processor has near: twice as many,
+and trees of 2048 leaves, would send half the bytes and take longer.
 
 **What a receiver does not learn**: Delta, of 127 secret bits. It knows t and u, and Delta shows in hashes alone. To
 that the code does not matter, so the receiver draws it.
 
 **What a sender does not learn**: the choices u. They are the code's words plus noise, regular learning parity with
-noise: 2048 blocks of 2048 rows with one error each, 2^18 unknowns, 10 in a row. That has 128 bits or more by all of
-``benchmarks/lpn_security.py``, which names its sources: 203 by information sets, 193 by the hybrid of guesses and
-linearization, 210 by algebra; 155 on a part of the code that touches few unknowns, 128 if the densest part could be
+noise: 1792 blocks of 1024 rows with one error each, 2^17 unknowns, 10 in a row. That has 128 bits or more by all of
+``benchmarks/lpn_security.py``, which names its sources: 200 by information sets, 198 by the hybrid of guesses and
+linearization, 208 by algebra; 155 on a part of the code that touches few unknowns, 128 if the densest part could be
 found. Ferret's own parameters and later ones of emp-ot have 71 to 79 by that last count.
 
 **A sender that deviates** could offer blocks that fit no tree, to learn from what follows where the noise is. The check

@@ -41,8 +41,8 @@ def setup_trips(source: str) -> list[Trip]:
     return trips(alternating("client", setup_sizes(source)))
 
 
-def refill_trips(first: bool, second: bool) -> list[Trip]:
-    """Return the messages that make more transfers: those in which the client helps, and the server."""
+def refill_trips(first: int, second: int) -> list[Trip]:
+    """Return the messages of iterations that make transfers: those in which the client helps, and the server."""
     from privcirnet.he.mpc.ot.session import refill_sizes
 
     return trips(alternating("client", refill_sizes(first, second)))
@@ -87,7 +87,7 @@ def more(transfers: "OtSession | None", batch: BatchedExchange) -> Generator[byt
     Yields:
         messages; the generator is sent the answer to each.
     """
-    while transfers and any(lacking := transfers.lacks(batch.transfers[1], batch.transfers[0])):
+    if transfers and any(lacking := transfers.lacks(batch.transfers[1], batch.transfers[0])):
         yield from run_initiator(transfers.refill(*lacking), wire.REFILL, refill_trips(*lacking))
 
 
@@ -99,7 +99,7 @@ def answer_more(
     Returns:
         the message after the last answer.
     """
-    while transfers and any(lacking := transfers.lacks(*batch.transfers)):
+    if transfers and any(lacking := transfers.lacks(*batch.transfers)):
         side, pairs = transfers.refill(*lacking), refill_trips(*lacking)
         _, message = yield from run_responder(side, message, wire.REFILL, pairs)
     return message

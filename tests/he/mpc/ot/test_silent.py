@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from privcirnet.errors import RuleError
 from privcirnet.he.mpc.kernels import blocks
-from privcirnet.he.mpc.ot import silent
+from privcirnet.he.mpc.ot import session, silent
 from privcirnet.he.mpc.ot.ciphers import check_point
 from privcirnet.he.system import threads
 from tests.he.mpc.transfers import bits_of, both, converse, silent_pair
@@ -66,7 +66,7 @@ def test_the_code_adds_ten_rows_of_the_seed_in_pieces_on_any_threads(ends, at_on
 
 
 def test_a_session_has_millions_in_both_directions_and_no_more():
-    """With the sizes that users have: a tenth of a byte each, and messages whose lengths are the formula's."""
+    """With the sizes that users have: a sixth of a byte each, and messages whose lengths are the formula's."""
     first, second = both(source="silent")
     code, said = silent.CODE, []
     assert first.stock == second.stock == (0, 0)
@@ -74,7 +74,7 @@ def test_a_session_has_millions_in_both_directions_and_no_more():
     assert first.stock == second.stock == (code.made, code.made)
     offer, answer, proof = code.message_bytes
     assert [[len(part) for part in parts] for parts in said] == [[offer], [answer, offer], [proof, answer], [proof]]
-    assert sum(code.message_bytes) / code.made < 0.0923
+    assert sum(code.message_bytes) / code.made < 0.1702
     for helper, chooser in ((first, second), (second, first)):
         slots, values = 2, code.made // 128 * 64
         chosen, message = chooser.choose(slots, values)
@@ -89,6 +89,36 @@ def test_a_session_has_millions_in_both_directions_and_no_more():
             chooser.choose(1, 6400)
         with pytest.raises(RuleError, match="silent transfers must be made ahead"):
             helper.help(1, 6400, b"")
+
+
+@pytest.mark.parametrize("counts", [(1, 1), (3, 1), (0, 2), (2, 0)])
+def test_iterations_in_sequence_share_messages(counts, monkeypatch):
+    """One message more each way than iterations of the direction that has more; each part as long as is said."""
+    monkeypatch.setattr(silent, "CODE", silent.LpnParameters(trees=64, depth=5, seed=128))
+    ends, said, made = both(source="silent"), [], silent.CODE.made
+    asked = [max(count * made - 1, 0) for count in counts]
+    assert ends[0].lacks(asked[1], asked[0]) == ends[1].lacks(*asked) == counts
+    converse(*(end.refill(*counts) for end in ends), said)
+    assert [tuple(map(len, parts)) for parts in said] == session.refill_sizes(*counts)
+    assert len(said) == 2 * (max(counts) + 1)
+    for helper, chooser, count in ((*ends, counts[0]), (*ends[::-1], counts[1])):
+        assert helper.stock[1] == chooser.stock[0] == count * made
+        chosen, message = chooser.choose(count, made)
+        offered = helper.help(count, made, message)
+        for slot in range(count):
+            first, second = offered.planes(slot, 3)
+            assert (chosen.planes(slot, 3) == first ^ (first ^ second) & chosen.choices[slot]).all()
+
+
+def test_the_memory_of_taken_rows_serves_the_next_iteration(ends):
+    iterate(*ends)
+    for party in ends:
+        place, extend = party._rows[0].ctypes.data, party.extend
+        extend(silent.CODE.made, *[b""][: isinstance(party, silent.Sender)])
+        assert party._rows == []
+        assert party._memory.ctypes.data == place
+    iterate(*ends)
+    assert [party._memory for party in ends] == [None, None]
 
 
 def test_rows_are_zeroed_when_they_are_taken_and_when_they_are_spent(ends):

@@ -35,10 +35,10 @@ class Recorded:
         """The same transfers."""
         return Recorded(record=self.record)
 
-    def lacks(self, choose: int, help: int) -> tuple[bool, bool]:
-        """Which directions must be refilled: none."""
+    def lacks(self, choose: int, help: int) -> tuple[int, int]:
+        """The iterations that are needed: none."""
         del choose, help
-        return False, False
+        return 0, 0
 
     def choose(self, slots: int, values: int) -> Any:
         if self._transfers is not None:

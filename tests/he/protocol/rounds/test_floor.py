@@ -112,7 +112,7 @@ def test_silent_transfers_are_made_where_they_lack(monkeypatch: pytest.MonkeyPat
 
 def test_a_session_has_room_for_a_stock_of_silent_transfers() -> None:
     """Both directions', what a piece of a preparation takes, and what they are made with."""
-    quiet, without, stock = replace(PROGRAM, transfers="silent"), replace(network(), transfers="silent"), 1 << 27
+    quiet, without, stock = replace(PROGRAM, transfers="silent"), replace(network(), transfers="silent"), 32 * 1792 << 10
     assert schedule_of(without).server_bytes == schedule_of(network()).server_bytes
     assert schedule_of(PROGRAM).transfers_bytes() == EXTENSION_BYTES
     taken = 16 * max(sum(piece.transfers) for one in schedule_of(quiet).offline(8) for piece in one.pieces)
