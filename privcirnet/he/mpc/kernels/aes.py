@@ -147,7 +147,7 @@ def _instructions(kind: type[Aes], adds: bool) -> Any:
                     (_array(context, builder, signature, arguments, 1), builder.shl(arguments[2], _INDEX(1))),
                 )
             )
-            one, last = (
+            inner, last = (
                 cgutils.get_or_insert_function(
                     builder.module,
                     ir.FunctionType(register, [register, register]),
@@ -160,7 +160,7 @@ def _instructions(kind: type[Aes], adds: bool) -> Any:
                 places = [builder.gep(first, [_INDEX(group + i)]) for i in range(_REGISTERS)]
                 states = [builder.xor(builder.load(place, align=8), loaded[0]) for place in places]
                 for i in range(1, _ROUNDS):
-                    states = [builder.call(one, [state, loaded[i]]) for state in states]
+                    states = [builder.call(inner, [state, loaded[i]]) for state in states]
                 states = [builder.call(last, [state, loaded[_ROUNDS]]) for state in states]
                 for place, state in zip(places, states, strict=True):
                     image = builder.xor(state, builder.load(place, align=8)) if adds else state

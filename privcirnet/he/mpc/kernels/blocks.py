@@ -119,14 +119,20 @@ def _double(trees: Residues, nodes: int, sums: Residues, lefts: Residues, cipher
 
 
 @inline_late
-def _correct(nodes: Residues, pair: Word, addend: Residues, kept: Word) -> None:
-    """Add to one pair of nodes, (2 nodes,), without telling the memory which; other bits of first words are cleared."""
+def _correct(nodes: Residues, pair: Word, addend: Residues, mask: Word) -> None:
+    """Add to one pair of nodes, without telling the memory which.
+
+    Args:
+        nodes: two words each, changed.
+        addend: of both nodes, (4,).
+        mask: bits of first words that stay.
+    """
     a, b, c, d = addend[0], addend[1], addend[2], addend[3]
     for i in range(len(nodes) // 4):
         here = np.uint64(0) - np.uint64(np.uint64(i) == pair)
-        nodes[4 * i] = (nodes[4 * i] & kept) ^ (a & here)
+        nodes[4 * i] = (nodes[4 * i] & mask) ^ (a & here)
         nodes[4 * i + 1] ^= b & here
-        nodes[4 * i + 2] = (nodes[4 * i + 2] & kept) ^ (c & here)
+        nodes[4 * i + 2] = (nodes[4 * i + 2] & mask) ^ (c & here)
         nodes[4 * i + 3] ^= d & here
 
 
@@ -183,16 +189,16 @@ def hold_trees(leaves: Residues, corrected: Residues, sides: Residues, cipher: a
             if d:
                 _double(trees, 1 << d, both, lefts, cipher)
             for tree in range(trees.shape[0]):
-                side, kept = sides[start + tree, d], ~_ONE if d == depth - 1 else ~np.uint64(0)
+                side, mask = sides[start + tree, d], ~_ONE if d == depth - 1 else ~np.uint64(0)
                 for w in range(2):
                     total, right = both[tree, 0, w] ^ both[tree, 1, w], both[tree, 1, w] ^ unknown[w]
                     beside = right ^ (total & (side - _ONE)) ^ corrected[start + tree, d, w]
                     hidden = total ^ beside if d == depth - 1 else np.uint64(0)
                     swap = (beside ^ hidden) & (np.uint64(0) - side)
                     addend[w], addend[2 + w] = unknown[w] ^ beside ^ swap, unknown[w] ^ hidden ^ swap
-                addend[0] = (addend[0] & kept) | (side & ~kept)
-                addend[2] = (addend[2] & kept) | ((_ONE - side) & ~kept)
-                _correct(trees[tree, : 2 << d].reshape(-1), pairs[tree], addend, kept)
+                addend[0] = (addend[0] & mask) | (side & ~mask)
+                addend[2] = (addend[2] & mask) | ((_ONE - side) & ~mask)
+                _correct(trees[tree, : 2 << d].reshape(-1), pairs[tree], addend, mask)
                 pairs[tree] = np.uint64(2) * pairs[tree] + _ONE - side
 
 
