@@ -237,7 +237,7 @@ def test_exact_truncation_gives_the_quantized_networks_logits(plan):
         pc.compile(quantized, IMAGES, answer="rounded", profile=plan.profile, progress=False)
 
 
-def test_a_networks_own_activations_run_exactly(plan):
+def test_a_networks_own_activations_run_exactly(plan, tmp_path):
     """ReLU, ReLU6, GELU and max pools as the quantized network has them, bit for bit, without another training.
 
     The depthwise layer's outputs are of different sizes, each with its own step.
@@ -265,6 +265,8 @@ def test_a_networks_own_activations_run_exactly(plan):
         assert re.search(f"\n{row}\n", repr(program))
     program = pc.compile(quantized, IMAGES, answer="top1", profile=plan.profile, progress=False)
     assert program.rehearsal.differ == program.rehearsal.difference == 0
+    program.save(tmp_path / "program")
+    assert pc.load(tmp_path / "program").rehearsal == program.rehearsal
     assert torch.equal(program(IMAGES[:2], check=True), nn.functional.one_hot(truth[:2].argmax(1), 4).float())
     with pytest.raises(pc.RuleError, match=r"answer=top1 needs .*truncation=exact: got random"):
         pc.compile(quantized, IMAGES, nonlinear="refused", answer="top1", progress=False)
