@@ -258,8 +258,8 @@ def test_a_networks_own_activations_run_exactly(plan, tmp_path):
         assert torch.equal(program(IMAGES[:2], engine=engine).double(), truth[:2])
     for row in (
         r"0 +3 x 3 convolution, 3 -> 8 +512 +encrypted",
-        r"3 +maximum +[0-9,]+ +exact",
-        r"2 +ReLU +[0-9]+ +exact",
+        r"3 +maximum +[0-9,]+ +exact, of [0-9]+ bits",
+        r"2 +ReLU +[0-9]+ +exact, of [0-9]+ bits",
         r"5 +gelu +[0-9]+ +exact",
     ):
         assert re.search(f"\n{row}\n", repr(program))
