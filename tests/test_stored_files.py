@@ -24,7 +24,7 @@ from privcirnet.runs import interactive
 from privcirnet.train.network import build
 
 FIXTURES = Path(__file__).parent / "fixtures"
-FOLDER, PROGRAM_FOLDER = FIXTURES / "version1", FIXTURES / "version3" / "programs"
+FOLDER, PROGRAM_FOLDER = FIXTURES / "version1", FIXTURES / "version4" / "programs"
 PROGRAMS = json.loads((PROGRAM_FOLDER / "expected.json").read_text())
 CHECKPOINTS = json.loads((FOLDER / "checkpoints.json").read_text())
 
