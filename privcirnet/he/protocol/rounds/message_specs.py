@@ -136,6 +136,9 @@ def ask(
         sides: sides by number.
         received: parts of the last answer to each side; none before its first turn. Changed here.
         apply: function that calls another with the numbers of some sides.
+
+    Returns:
+        nothing.
     """
     sent = apply(lambda number: say(sides[number], received.get(number)), [*shared])
     received |= parted((yield [part for parts in sent for part in parts]), shared, True)
