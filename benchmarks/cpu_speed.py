@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privcirnet.cli.settings import keep_freed_memory
+from privcirnet.he.system.process import keep_freed_memory
 from privcirnet.train.callbacks import SlowConvolutions
 from privcirnet.train.network import create
 

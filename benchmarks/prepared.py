@@ -29,7 +29,7 @@ from privcirnet.artifact.records import write_json, write_text
 from privcirnet.artifact.summaries import plain
 from privcirnet.cli.console import progress_bar
 from privcirnet.he.system import threads
-from privcirnet.he.system.process import peak_bytes
+from privcirnet.he.system.process import keep_freed_memory, peak_bytes
 from privcirnet.report import plots
 from privcirnet.runs.evaluation import over_links
 from privcirnet.runs.parties import ServerTask, start_server
@@ -203,6 +203,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("outputs/prepared"))
     parser.add_argument("--page", type=Path, help="Markdown whose tables are replaced, such as benchmarks/measured.md")
     given = parser.parse_args()
+    keep_freed_memory()
     given.out.mkdir(parents=True, exist_ok=True)
     for name in given.networks:
         for b in given.blocks:

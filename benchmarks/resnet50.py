@@ -15,7 +15,7 @@ import torchvision
 
 import privcirnet as pc
 from privcirnet.he.protocol.schedule import schedule_of
-from privcirnet.he.system.process import peak_bytes
+from privcirnet.he.system.process import keep_freed_memory, peak_bytes
 from privcirnet.passes.convert import uniform_sizes
 
 
@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("--block", type=int, default=4)
     parser.add_argument("--weights-gb", type=float, default=1.0, help="of encoded weights that stay in memory")
     given = parser.parse_args()
+    keep_freed_memory()
     torch.manual_seed(0)
     network, images = torchvision.models.resnet50(), torch.randn(4, 3, 224, 224)
     with torch.no_grad():

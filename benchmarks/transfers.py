@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from privcirnet.cli.settings import keep_freed_memory
+from privcirnet.he.system.process import keep_freed_memory
 from privcirnet.he.mpc.ot import silent
 from privcirnet.he.mpc.ot.session import OT_PROTOCOLS, OtSession, Parts, initiate, respond
 

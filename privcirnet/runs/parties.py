@@ -36,7 +36,7 @@ from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import Handler
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
-from privcirnet.he.system.process import peak_bytes
+from privcirnet.he.system.process import keep_freed_memory, peak_bytes
 from privcirnet.runs.answers import Ahead, Answer, Persist, StepProgress, answers, no_progress, once, requests
 from privcirnet.runs.progress import Bar
 from privcirnet.service.client import Party, ServiceClient
@@ -156,6 +156,7 @@ def serve(inherited: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted harness closes the pipe
     pipe = Connection(inherited)
     task = cast(ServerTask, pipe.recv())
+    keep_freed_memory()
     threads.use(task.threads)
 
     def report(session: ServedSession) -> None:

@@ -2,12 +2,12 @@ import platform
 
 import pytest
 
-from privcirnet.cli.settings import keep_freed_memory
+from privcirnet.he.system.process import keep_freed_memory
 
 PROGRAM = """
 import resource, sys
 import torch
-from privcirnet.cli.settings import keep_freed_memory
+from privcirnet.he.system.process import keep_freed_memory
 
 if {keep}:
     assert keep_freed_memory()
