@@ -45,7 +45,8 @@ $(VENV)/installed-docs: $(VENV)/installed
 	$(PY) -m pip install --quiet -c $(CONSTRAINTS) -e '.[docs]'
 	touch $@
 
-PYTEST = $(PY) -m pytest -n auto --dist worksteal
+# Where bytecode is kept, processes do not each compile all tests.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n auto --dist worksteal
 
 test: $(VENV)/installed-test
 	$(PYTEST) -m "not slow and not docs"

@@ -5,6 +5,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import fcntl
+import gc
 import resource
 import shutil
 import subprocess
@@ -25,6 +26,12 @@ WHOLE = os.environ.get("TESTS") == "whole"
 settings.register_profile("whole", max_examples=60, deadline=None)
 settings.register_profile("some", max_examples=10, deadline=None)
 settings.load_profile("whole" if WHOLE else "some")
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from looking through thousands of tests, and all that they import, again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
