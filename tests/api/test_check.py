@@ -111,9 +111,9 @@ def test_it_wants_a_network_and_images():
     with pytest.raises(pc.RuleError, match="a network must be a torch module: got str"):
         checked("resnet18")
     with pytest.raises(pc.RuleError, match=r"images must be a tensor \(N, C, H, W\)"):
-        pc.check(convolutional(), IMAGES[0], progress=False)
+        pc.check(convolutional(), IMAGES[0], profile="counted", progress=False)
     with pytest.raises(pc.RuleError, match=r"a network must take the images: got .*double"):
-        pc.check(convolutional(), IMAGES.double(), progress=False)
+        pc.check(convolutional(), IMAGES.double(), profile="counted", progress=False)
 
 
 def test_what_is_left_to_replace_is_one_line():
