@@ -3,8 +3,9 @@
 import numpy as np
 
 from privcirnet.he.ring import modular
+from tests.conftest import WHOLE
 
-REPLIES, BUCKETS = 480, 16
+REPLIES, BUCKETS = 480 if WHOLE else 160, 16
 LIMIT = BUCKETS + 12 * np.sqrt(2 * BUCKETS)
 """Chi-square with 15 degrees of freedom is over it with probability under 1e-10."""
 
