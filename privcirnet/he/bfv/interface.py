@@ -134,11 +134,19 @@ class ServerEngine(Protocol):
         """
         ...
 
-    def encode_weights(self, circuit: LayerCircuit, slots: PlaintextSource, *, keep: bool = True) -> EncodedWeights:
+    def encode_weights(
+        self,
+        circuit: LayerCircuit,
+        slots: PlaintextSource,
+        *,
+        keep: bool = True,
+        present: Sequence[bool] | None = None,
+    ) -> EncodedWeights:
         """Encode the plaintexts of a layer's weights for its circuit; zeros are left out, but a sum may have no other.
 
         Args:
             keep: whether the weights serve many images. Weights of one use (False) stay out of the weight cache.
+            present: whether each plaintext has a value that is not zero; None: all are looked at.
 
         Returns:
             encoded weights, for :meth:`evaluate`.
@@ -364,7 +372,14 @@ class SequentialServer(ABC):
             return received
         return [self.add_plain(c, self.encode(slots)) for c, slots in zip(received, addends, strict=True)]
 
-    def encode_weights(self, circuit: LayerCircuit, slots: PlaintextSource, *, keep: bool = True) -> list[Any]:
+    def encode_weights(
+        self,
+        circuit: LayerCircuit,
+        slots: PlaintextSource,
+        *,
+        keep: bool = True,
+        present: Sequence[bool] | None = None,
+    ) -> list[Any]:
         """Return the encoded plaintexts; None for those that are all zero."""
         plain = (slots[weight] for weight in range(len(slots)))
         return [self.encode_factor(values) if values.any() else None for values in plain]

@@ -242,9 +242,17 @@ class KernelServer:
 
         return read(messages, self._modulus, received, sent)
 
-    def encode_weights(self, circuit: LayerCircuit, slots: PlaintextSource, *, keep: bool = True) -> KernelWeights:
+    def encode_weights(
+        self,
+        circuit: LayerCircuit,
+        slots: PlaintextSource,
+        *,
+        keep: bool = True,
+        present: Sequence[bool] | None = None,
+    ) -> KernelWeights:
         """Encode weights; those of one use are encoded where a circuit needs them."""
-        present = each(lambda weight: not keep or bool(slots[weight].any()), range(len(slots)))
+        if present is None:
+            present = each(lambda weight: not keep or bool(slots[weight].any()), range(len(slots)))
 
         def encode(target: Residues, numbers: Integers) -> None:
             each(lambda pair: self._encode(target[pair[0]], slots[int(pair[1])]), enumerate(numbers))

@@ -35,6 +35,7 @@ from privcirnet.he.bfv.noise import noise_bits, special_prime_lack
 from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers import spectral_pieces
 from privcirnet.he.layers.bsgs import BsgsPlan, Product
+from privcirnet.he.layers.kernels.diagonals import diagonal
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layout import SpectralLayout, lanes_to_slots, slots_to_lanes
@@ -92,15 +93,13 @@ def weight_spectrum(layout: SpectralLayout, rows: npt.NDArray[np.integer], t: in
 
 def diagonal_slots(layout: SpectralLayout, placed: PieceLayout, spectrum: Residues, product: Product) -> Residues:
     """Return the plaintext of one product of a piece: slots, shape (n,)."""
-    plan = placed.plan
-    turn = product.giant * plan.baby_steps
-    lane, out_block, in_block = plan.blocks_of(product.target, turn + product.baby, product.source)
-    values = spectrum[placed.groups, out_block, in_block].swapaxes(0, 1)[:, :, None]
-    cells = (placed.piece.groups, placed.piece.tiles, layout.block_size)
-    full = np.broadcast_to(values, (lane.size, *cells, *layout.extent)).reshape(lane.size, -1)
-    lanes = np.zeros((1, plan.lanes, placed.lane_slots), dtype=np.uint64)
-    lanes[0, (lane + turn) % plan.lanes, : full.shape[1]] = full
-    return lanes_to_slots(lanes)[0]
+    plan, turn = placed.plan, product.giant * placed.plan.baby_steps
+    lane, *blocks = plan.blocks_of(product.target, turn + product.baby, product.source)
+    slots = np.empty((2, plan.lanes, placed.lane_slots // 2), dtype=np.uint64)
+    groups = placed.first_group, placed.first_group + placed.piece.groups
+    cells = placed.piece.tiles, layout.block_size, *layout.extent
+    diagonal(slots, spectrum, np.stack([(lane + turn) % plan.lanes, *blocks]), groups, cells)
+    return slots.reshape(-1)
 
 
 def decode_output(layout: SpectralLayout, places: SlotIndices, slots: Residues, t: int) -> Residues:
@@ -388,7 +387,8 @@ def encode_weights(
     layer: SpectralLayer, spectrum: Residues, engine: ServerEngine, *, keep: bool = True
 ) -> EncodedWeights:
     """Return every diagonal of a layer, encoded."""
-    return engine.encode_weights(layer.circuit, Diagonals(layer, spectrum), keep=keep)
+    diagonals = Diagonals(layer, spectrum)
+    return engine.encode_weights(layer.circuit, diagonals, keep=keep, present=diagonals.present if keep else None)
 
 
 @dataclass(frozen=True)
@@ -404,6 +404,14 @@ class Diagonals:
 
     def __len__(self) -> int:
         return len(self.layer.distinct)
+
+    @property
+    def present(self) -> list[bool]:
+        """Whether each plaintext has a value that is not zero."""
+        filled = self.spectrum.any(axis=(3, 4, 5))
+        if filled.all():
+            return [True] * len(self)
+        return [bool(self[weight].any()) for weight in range(len(self))]
 
     def __getitem__(self, weight: int) -> Residues:
         placed, product = self.layer.distinct[weight]

@@ -10,7 +10,7 @@ from privcirnet.he.layers import spectral_layer
 from privcirnet.he.layers.integer import expand_rows
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
-from privcirnet.he.layers.spectral_layout import SpectralLayout, slots_to_lanes
+from privcirnet.he.layers.spectral_layout import SpectralLayout, lanes_to_slots, slots_to_lanes
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning.cost import Objective
 from privcirnet.he.planning.planner import cheapest_layer, plan_layer
@@ -147,3 +147,27 @@ def test_spectrum_is_the_transform_of_the_circulant_kernel() -> None:
         for axis in range(3):
             expected = cyclic.cyclic(expected, axis, t)
         assert (spectrum[0, p] == expected).all()
+
+
+@given(layers())
+def test_a_plaintext_is_its_blocks_spectra_lane_by_lane(layer: SpectralLayer) -> None:
+    spectrum = np.random.default_rng(0).integers(1, 1 << 20, layer.spectrum_shape).astype(np.uint64)
+    for placed, product in layer.distinct[:20]:
+        plan, turn = placed.plan, product.giant * placed.plan.baby_steps
+        lane, out_block, in_block = plan.blocks_of(product.target, turn + product.baby, product.source)
+        cells = placed.piece.groups, placed.piece.tiles, layer.block_size, *layer.layout.extent
+        lanes = np.zeros((1, plan.lanes, placed.lane_slots), dtype=np.uint64)
+        for to, i, j in zip((lane + turn) % plan.lanes, out_block, in_block, strict=True):
+            values = np.broadcast_to(spectrum[placed.groups, i, j][:, None], cells).reshape(-1)
+            lanes[0, to, : values.size] = values
+        slots = spectral_layer.diagonal_slots(layer.layout, placed, spectrum, product)
+        assert np.array_equal(slots, lanes_to_slots(lanes)[0])
+
+
+@given(layers())
+def test_zero_plaintexts_are_known(layer: SpectralLayer) -> None:
+    spectrum = np.ones(layer.spectrum_shape, dtype=np.uint64)
+    for zeros in range(2):
+        spectrum[:, :zeros] = 0
+        diagonals = spectral_layer.Diagonals(layer, spectrum)
+        assert diagonals.present == [bool(diagonals[weight].any()) for weight in range(len(diagonals))]
