@@ -35,7 +35,6 @@ from privcirnet.he.bfv.noise import noise_bits, special_prime_lack
 from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers import spectral_pieces
 from privcirnet.he.layers.bsgs import BsgsPlan, Product
-from privcirnet.he.layers.kernels.diagonals import diagonal
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layout import SpectralLayout, lanes_to_slots, slots_to_lanes
@@ -93,6 +92,8 @@ def weight_spectrum(layout: SpectralLayout, rows: npt.NDArray[np.integer], t: in
 
 def diagonal_slots(layout: SpectralLayout, placed: PieceLayout, spectrum: Residues, product: Product) -> Residues:
     """Return the plaintext of one product of a piece: slots, shape (n,)."""
+    from privcirnet.he.layers.kernels.diagonals import diagonal  # it loads Numba
+
     plan, turn = placed.plan, product.giant * placed.plan.baby_steps
     lane, *blocks = plan.blocks_of(product.target, turn + product.baby, product.source)
     slots = np.empty((2, plan.lanes, placed.lane_slots // 2), dtype=np.uint64)
