@@ -33,9 +33,10 @@ from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET
 from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, ParameterSet, choose, ciphertext_bytes
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.planning.network_links import LINKS, NetworkLink
 from privcirnet.he.planning.parameter_choice import SETS, budget
 from privcirnet.he.planning.plan_program import planned_layer, scaled
-from privcirnet.he.planning.profile import LINKS, NetworkLink, Profile
+from privcirnet.he.planning.profile import Profile
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import Traffic, prepare, run

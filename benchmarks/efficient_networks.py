@@ -29,9 +29,10 @@ from privcirnet.he.layers import subring
 from privcirnet.he.layers.layer import Layer, layer_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import linear_cost, square_cost
+from privcirnet.he.planning.network_links import LINKS, NetworkLink
 from privcirnet.he.planning.parameter_choice import SETS, budget
 from privcirnet.he.planning.plan_program import planned_layer, scaled
-from privcirnet.he.planning.profile import LINKS, NetworkLink, Profile
+from privcirnet.he.planning.profile import Profile
 from privcirnet.models.registry import register_with_timm
 
 NETWORKS = {

@@ -18,8 +18,8 @@ from privcirnet.blocksize_search.latency import layer_shapes
 from privcirnet.cli.console import progress_bar, show_rows
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.cost import linear_cost
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import LINKS
 from privcirnet.train import stages
 
 

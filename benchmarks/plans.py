@@ -23,7 +23,7 @@ from privcirnet.blocksize_search.solve import solve
 from privcirnet.cli.console import progress_bar, show_rows
 from privcirnet.data import ImageData
 from privcirnet.he.planning.cost import Objective
-from privcirnet.he.planning.profile import LINKS
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.train import sensitivities, stages
 from privcirnet.train.accuracy import accuracy
 from privcirnet.train.loop import fit

@@ -20,7 +20,8 @@ from privcirnet.blocksize_search.latency import figure_table
 from privcirnet.blocksize_search.solve import solve
 from privcirnet.cli.console import progress_bar, show
 from privcirnet.he.planning.cost import Objective
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.network_links import LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.train.network import create, weighted_layers
 
 SIZES = (1, 2, 4, 8, 16, 32)

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from privcirnet.he.system.process import keep_freed_memory
 from privcirnet.he.mpc.ot import silent
 from privcirnet.he.mpc.ot.session import OT_PROTOCOLS, OtSession, Parts, initiate, respond
+from privcirnet.he.system.process import keep_freed_memory
 
 VALUES = silent.CODE.made // 64 * 64
 """Transfers that are measured: all of an iteration."""

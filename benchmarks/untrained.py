@@ -14,7 +14,7 @@ from privcirnet.artifact.records import read_profile
 from privcirnet.blocksize_search.latency import worth_composing
 from privcirnet.cli.console import progress_bar
 from privcirnet.config import HEConfig
-from privcirnet.he.planning.profile import LINKS
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 from privcirnet.runs.export import lower_on

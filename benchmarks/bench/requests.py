@@ -15,7 +15,7 @@ from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import Objective
-from privcirnet.he.planning.profile import LINKS
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.runs.profiles import find_profile
 from privcirnet.runs.progress import Bar, silent
 

@@ -8,7 +8,8 @@ from typing import Any
 from benchmarks.bench.layers import LayerBenchmark, Timing
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.cost import linear_cost
-from privcirnet.he.planning.profile import LINKS, Profile, column_unit, in_words
+from privcirnet.he.planning.network_links import LINKS
+from privcirnet.he.planning.profile import Profile, column_unit, in_words
 from privcirnet.runs.evaluation import over_links
 
 LayerResults = dict[str, dict[str, Any]]

@@ -10,8 +10,9 @@ from math import inf
 from benchmarks.efficient_networks import NETWORKS, network_of
 from papers.coefficients.layer import COEFFICIENT_ENCODINGS, CoefficientLayer
 from privcirnet.he.layers.layer import Layer
+from privcirnet.he.planning.network_links import NetworkLink
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import COUNTED, NetworkLink
+from privcirnet.he.planning.profile import COUNTED
 
 
 def ciphertexts(network: str) -> Iterator[dict[str, str]]:

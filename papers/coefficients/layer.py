@@ -42,8 +42,9 @@ from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.integer import dense_weight
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import Cost, LayerChoice, Objective, linear_cost, transfer_seconds
+from privcirnet.he.planning.network_links import NetworkLink
 from privcirnet.he.planning.planner import Encoding
-from privcirnet.he.planning.profile import NetworkLink, Profile
+from privcirnet.he.planning.profile import Profile
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
 

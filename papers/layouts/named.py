@@ -26,7 +26,8 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout, next_power_of_two
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning.cost import LayerChoice, Objective, linear_cost, plan_cost
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.network_links import LINKS
+from privcirnet.he.planning.profile import COUNTED
 
 
 def plan_published(name: str, shape: LinearShape, block_size: int, goal: Objective) -> LayerChoice:

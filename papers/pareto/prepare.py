@@ -14,7 +14,8 @@ from privcirnet.config import run_file
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.cost import Objective
-from privcirnet.he.planning.profile import LINKS, NetworkLink, Profile
+from privcirnet.he.planning.network_links import LINKS, NetworkLink
+from privcirnet.he.planning.profile import Profile
 from privcirnet.runs.profiles import find_profile
 from privcirnet.runs.progress import Bar, silent
 from privcirnet.train import sensitivities, stages

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from papers.pareto.accuracy_over_latency import trade_off
 from papers.pareto.cells import CELL, SUMMARY
 from papers.pareto.config import METHODS
 from papers.pareto.paid import PAID
-from papers.pareto.picture import trade_off
 from papers.pareto.prepare import Prepared, read
 from privcirnet.artifact.records import read_json, write_text
 

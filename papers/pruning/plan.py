@@ -12,7 +12,8 @@ from privcirnet.errors import RuleError
 from privcirnet.he.layers.bsgs import Booleans, powers_of_two
 from privcirnet.he.layers.spectral_pieces import Piece, plan_of
 from privcirnet.he.planning.cost import plan_cost
-from privcirnet.he.planning.profile import NetworkLink, Profile
+from privcirnet.he.planning.network_links import NetworkLink
+from privcirnet.he.planning.profile import Profile
 
 
 def cheapest_pruned(groups: DiagonalGroups, kept: Booleans, profile: Profile, link: NetworkLink) -> PrunedLayer:

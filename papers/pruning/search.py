@@ -22,8 +22,9 @@ from privcirnet.blocksize_search.latency import CostPrediction, figures_of_layer
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.planning.network_links import NetworkLink
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import NetworkLink, Profile
+from privcirnet.he.planning.profile import Profile
 
 SCORES = ("magnitude", "relative")
 """magnitude: mean |w| of a group; relative: as a multiple of its layer's mean |w|."""

@@ -12,7 +12,7 @@ from privcirnet.config import HEConfig
 from privcirnet.data import Files, load
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.profile import LINKS
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.runs.ckks import Ckks, bits_of
 from privcirnet.runs.evaluation import Evaluation, evaluate
 from privcirnet.runs.export import ckks_program, lower_for, quantized
@@ -82,7 +82,7 @@ def over_link(found: Evaluation, link: str = "wan") -> Values:
 
     Args:
         found: of two images or more, the first of which does not count.
-        link: whose time the latency adds, of :data:`planning.profile.LINKS`.
+        link: whose time the latency adds, of :data:`planning.network_links.LINKS`.
 
     Raises:
         RuleError: an encrypted value is not the integer network's.

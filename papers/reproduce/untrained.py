@@ -106,7 +106,7 @@ def untrained(
 
     Args:
         network: of the project or of timm, with AESPA in place of its activations, 8 bits.
-        link: whose time the latency adds, of :data:`planning.profile.LINKS`.
+        link: whose time the latency adds, of :data:`planning.network_links.LINKS`.
         arguments: of the network; None: AESPA for its activations.
 
     Raises:

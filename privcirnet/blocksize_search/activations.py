@@ -33,7 +33,7 @@ from privcirnet.he.planning.cost import Objective
 from privcirnet.he.planning.plan_program import Target
 from privcirnet.nn.activations import Square
 from privcirnet.nn.graph import evaluating
-from privcirnet.nn.modules import function_name, row_of
+from privcirnet.nn.supported_modules import function_name, row_of
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower import usual_draft
 

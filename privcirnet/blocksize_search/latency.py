@@ -20,8 +20,9 @@ from privcirnet.errors import Errors, RuleError
 from privcirnet.he.layers.layer import Layer, stacked_shape
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import Cost, Objective, linear_cost, online_cost, online_seconds, operation_cost
+from privcirnet.he.planning.network_links import NetworkLink
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import NetworkLink, Profile
+from privcirnet.he.planning.profile import Profile
 from privcirnet.he.planning.stacks import sizes
 from privcirnet.he.program.operation import Node
 from privcirnet.nn.circulant import block_size_of

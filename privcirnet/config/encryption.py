@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field, replace
 
 from privcirnet.config.checks import check, check_fields, choice, number
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.parameter_choice import sets_for
-from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.program.program import ANSWERS, TRANSFERS
 
 BOUNDS = ("auto", "proved", "measured")

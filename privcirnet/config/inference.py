@@ -8,7 +8,7 @@ from privcirnet.artifact.results import LINES, PARQUET
 from privcirnet.config.checks import check, check_fields, choice, number
 from privcirnet.config.run import ModeConfig, RootConfig
 from privcirnet.he.bfv.engines import ENGINES
-from privcirnet.he.planning.profile import LINKS
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.service.address import is_loopback, parse_address
 from privcirnet.service.log import FORMS
 from privcirnet.service.quotas import Quota

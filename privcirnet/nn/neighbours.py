@@ -20,9 +20,9 @@ from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import is_sum, module_of
-from privcirnet.nn.modules import row_of
 from privcirnet.nn.moves import Rearrange, SliceChannels, Take
 from privcirnet.nn.norm import Affine, TokenBatchNorm
+from privcirnet.nn.supported_modules import row_of
 
 
 @dataclass(frozen=True)

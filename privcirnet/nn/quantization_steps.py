@@ -21,9 +21,9 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.exact_functions import Centered, TableFunction
 from privcirnet.nn.functional.quantize import SMALLEST, binary_steps, log_step_for
 from privcirnet.nn.graph import module_of
-from privcirnet.nn.modules import has_table, is_polynomial, row_of
 from privcirnet.nn.moves import Concat, HeadProduct
 from privcirnet.nn.quantizers import ActivationQuantizer, Quantizer, WeightQuantizer, quantizer_of
+from privcirnet.nn.supported_modules import has_table, is_polynomial, row_of
 from privcirnet.nn.windows import pool_window
 
 MAX_LOG_STEP = 32

@@ -34,9 +34,9 @@ from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.functional.circulant import expand, project
 from privcirnet.nn.functional.least_squares import Moments, channel_axis, fit_rows, reachable, read_by, some_of
 from privcirnet.nn.graph import evaluating, is_plain_layer, is_sum, module_of, trace
-from privcirnet.nn.modules import LIMITS, row_of
 from privcirnet.nn.neighbours import layer_before
 from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.supported_modules import LIMITS, row_of
 
 SAMPLES = 32768
 """Largest number of positions of all images that a layer is fitted on; more where it has many inputs."""

@@ -36,7 +36,6 @@ from privcirnet.nn.exact_functions import Centered, Rounded, SubtractMax, SumCha
 from privcirnet.nn.example import FUSED
 from privcirnet.nn.graph import is_sum, module_of
 from privcirnet.nn.materialize import give_own_class_, with_plain_weights
-from privcirnet.nn.modules import function_name, has_table, row_of
 from privcirnet.nn.moves import HeadProduct, Rearrange, ScoreConstants, SliceChannels, ToTokens
 from privcirnet.nn.quantization_steps import (
     activation_quantizer,
@@ -48,6 +47,7 @@ from privcirnet.nn.quantization_steps import (
     weighted_modules,
 )
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, Quantizer, WeightQuantizer, check_unquantized
+from privcirnet.nn.supported_modules import function_name, has_table, row_of
 from privcirnet.passes.difference import remember_, warn_of_losses
 from privcirnet.passes.equalize import input_step_for, scale_channels_
 from privcirnet.passes.fuse import fuse_at, is_fused

@@ -111,7 +111,7 @@ def curves(path: Path, history: Sequence[Mapping[str, float]], title: str) -> No
     save(figure, path)
 
 
-def pareto(
+def sensitivity_over_latency(
     path: Path,
     front: Sequence[tuple[float, float]],
     uniform: Mapping[int, tuple[float, float]],

@@ -16,13 +16,14 @@ from privcirnet.blocksize_search.latency import layer_shapes
 from privcirnet.config import HEConfig
 from privcirnet.data.dataset import check_classes
 from privcirnet.errors import RuleError, listed
+from privcirnet.he.planning.network_links import LINKS, NetworkLink
 from privcirnet.he.planning.plan_program import PlannedProgram, fit_draft, predicted_online, predicted_seconds, scaled
-from privcirnet.he.planning.profile import LINKS, UNITS, NetworkLink, Profile
+from privcirnet.he.planning.profile import UNITS, Profile
 from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.nn.checks import check_images, check_module, image_of, logits_of_one, understood, value_of_one
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.materialize import with_plain_weights
-from privcirnet.nn.modules import is_polynomial
+from privcirnet.nn.supported_modules import is_polynomial
 from privcirnet.passes.convert import circulant_, uniform_sizes
 from privcirnet.passes.fuse import fuse, fuse_at
 from privcirnet.passes.lower import check_operations, usual_draft

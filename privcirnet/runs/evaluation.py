@@ -16,7 +16,7 @@ import numpy as np
 from privcirnet.artifact import summaries
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.profile import LINKS
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.protocol.interface import Meter
 from privcirnet.he.protocol.parties.background_preparation import PreparedBatch
 from privcirnet.he.protocol.parties.session import Traffic

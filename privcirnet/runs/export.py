@@ -21,9 +21,10 @@ from privcirnet.config import ExportConfig, HEConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.integer import Values
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.parameter_choice import SETS, budget, sets_for
 from privcirnet.he.planning.plan_program import Target, scaled
-from privcirnet.he.planning.profile import LINKS, Profile
+from privcirnet.he.planning.profile import Profile
 from privcirnet.he.planning.stacks import weight_bytes, with_stacks
 from privcirnet.he.program import bounds
 from privcirnet.he.program.bounds import ObservedRange, Reals, real_name
@@ -34,7 +35,7 @@ from privcirnet.he.program.signature import PrivateKey
 from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.rlwe.parameters import SECURITY_BITS
 from privcirnet.nn.checks import image_of
-from privcirnet.nn.modules import is_polynomial
+from privcirnet.nn.supported_modules import is_polynomial
 from privcirnet.passes.comparisons import check_program, images_within
 from privcirnet.passes.lower import Drafts, Lowered, drafts, lower_real, refined
 from privcirnet.passes.quantize import input_quantizer, input_step

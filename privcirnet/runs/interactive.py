@@ -18,7 +18,8 @@ import numpy as np
 from privcirnet.artifact.summaries import IntegerAudit, LayerRow
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.cost import operation_cost
-from privcirnet.he.planning.profile import LINKS, Profile
+from privcirnet.he.planning.network_links import LINKS
+from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program.interpreter import apply, interpret
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Truncate

@@ -28,7 +28,7 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.profile import LINKS, NetworkLink
+from privcirnet.he.planning.network_links import LINKS, NetworkLink
 from privcirnet.he.protocol.interface import Meter, Served, ServedClient, ServedSession
 from privcirnet.he.protocol.offline.store import MemoryStore
 from privcirnet.he.protocol.parties.client import Client

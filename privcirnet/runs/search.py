@@ -31,7 +31,8 @@ from privcirnet.config import SearchRunConfig, run_file
 from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.cost import Objective
-from privcirnet.he.planning.profile import LINKS, UNITS, Profile, column_unit, in_words
+from privcirnet.he.planning.network_links import LINKS
+from privcirnet.he.planning.profile import UNITS, Profile, column_unit, in_words
 from privcirnet.nn.checks import image_of
 from privcirnet.passes.compose import Pair, pairs
 from privcirnet.passes.convert import paddable
@@ -278,7 +279,7 @@ def write(stored: StoredSearch, out: Path) -> None:
     front = [(solution.latency, solution.sensitivity) for _, solution in result.front]
     uniform = {b: (point.latency, point.sensitivity) for b, point in result.uniform.items()}
     solution_point = result.solution.latency, result.solution.sensitivity
-    plots.pareto(out / "pareto.png", front, uniform, solution_point, model, unit)
+    plots.sensitivity_over_latency(out / "pareto.png", front, uniform, solution_point, model, unit)
     if result.competition:
         plots.plans(out / "plans.png", result.competition, UNIFORM, model)
     values, chosen_of = result.measured.values, result.solution.block_sizes

@@ -13,8 +13,9 @@ from privcirnet.he.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.ckks.network import sums_of
 from privcirnet.he.ckks.program import CkksProgram
 from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Program

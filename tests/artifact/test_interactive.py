@@ -28,8 +28,9 @@ from privcirnet.he.layers import spectral_layer
 from privcirnet.he.layers.bsgs import Product
 from privcirnet.he.layers.integer import expand_rows
 from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear

@@ -11,8 +11,9 @@ import numpy as np
 from privcirnet.he.bfv import batching
 from privcirnet.he.bfv.parameters import Parameters, choose
 from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Program

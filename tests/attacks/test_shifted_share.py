@@ -13,8 +13,9 @@ import pytest
 
 from privcirnet.he.layers.integer import Values, expand_rows
 from privcirnet.he.mpc.local import shares
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.plan_program import Target, plan_program
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program import bounds
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import ExactTruncate

@@ -14,8 +14,9 @@ from privcirnet.blocksize_search.activations import (
 )
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.cost import Objective
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.plan_program import Target, predicted_online, predicted_seconds
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.nn.activations import Square
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower import usual_draft

@@ -11,8 +11,9 @@ from privcirnet.errors import RuleError
 from privcirnet.he.layers.layer import stacked_shape
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import Objective, linear_cost
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.planner import candidate_layers, plan_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
+from privcirnet.he.planning.profile import COUNTED, Profile
 from privcirnet.models import DigitsResNet
 from privcirnet.passes.convert import circulant_
 from tests.nn.networks import Written, assert_unchanged, snapshot

@@ -11,8 +11,9 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning.cost import Objective
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.planner import candidate_layers, plan_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program.operation import NO_ROWS, Node, Weights
 from privcirnet.he.program.operations import (
     Add,

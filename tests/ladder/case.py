@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.he.bfv.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.plan_program import Target
-from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
+from privcirnet.he.planning.profile import COUNTED, Profile
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
 from privcirnet.nn.activations import Aespa

@@ -5,8 +5,8 @@ from functools import lru_cache
 import pytest
 import torch
 
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.plan_program import Target
-from privcirnet.he.planning.profile import LINKS
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.functional.circulant import expand, project

@@ -8,8 +8,9 @@ from torch import nn
 from privcirnet.artifact.program import read_program, write_program
 from privcirnet.config import HEConfig
 from privcirnet.errors import RuleError
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.plan_program import Target
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program import operations as op
 from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.nn.attention import PolynomialAttention

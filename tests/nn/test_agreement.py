@@ -13,7 +13,7 @@ from privcirnet.nn.agreement import agree, check_traced
 from privcirnet.nn.graph import trace
 from privcirnet.passes import fuse as fuse_module
 from privcirnet.passes.fuse import fuse_at
-from privcirnet.passes.surgery import sums
+from privcirnet.passes.surgery import arithmetic
 from tests.nn.networks import Written
 
 
@@ -67,7 +67,7 @@ class Wrong(nn.Module):
 
 def test_a_wrong_change_that_should_be_exact_is_found(monkeypatch):
     pc.polynomial_(squared(), torch.rand(2, 3, 8, 8))
-    monkeypatch.setattr(sums, "Square", Wrong)
+    monkeypatch.setattr(arithmetic, "Square", Wrong)
     with pytest.raises(RuleError, match="a change that is exact must leave the network's values as they were: got"):
         pc.polynomial_(squared(), torch.rand(2, 3, 8, 8))
 

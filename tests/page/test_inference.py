@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.plan_program import Target, plan_program
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Network
 from privcirnet.he.protocol.rounds import answer

@@ -11,7 +11,8 @@ from privcirnet.artifact.program import spectra
 from privcirnet.artifact.summaries import plain
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.cost import linear_cost, product_cost, square_cost
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.network_links import LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.interface import Meter

@@ -14,7 +14,6 @@ from privcirnet.data import ImageData, load
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.planning.plan_program import check_carried
 from privcirnet.he.program import bounds, manifest
-from privcirnet.he.program.arithmetic import Truncate
 from privcirnet.he.program.exact import ExactReLU, ExactTruncate
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import Node

@@ -16,7 +16,8 @@ from privcirnet.blocksize_search.latency import worth_composing
 from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig, SearchRunConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.network_links import LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.models.mobilenetv2 import InvertedResidual
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse

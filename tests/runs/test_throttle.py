@@ -7,7 +7,7 @@ import pytest
 
 from privcirnet.config import InferConfig
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.profile import LINKS
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.interactive import Interactive

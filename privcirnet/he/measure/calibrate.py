@@ -25,8 +25,9 @@ from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.planning.cost import clear_work, linear_cost
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS, ONLINE, OPERATIONS, Profile
+from privcirnet.he.planning.profile import COUNTED, ONLINE, OPERATIONS, Profile
 from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.ring import cyclic, sampling

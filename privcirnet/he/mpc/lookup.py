@@ -44,7 +44,7 @@ from privcirnet.he.mpc.gadgets import (
 )
 from privcirnet.he.mpc.kernels.planes import entries_into, values_into
 from privcirnet.he.mpc.ot.session import OtSession, ReceiverOts, SenderOts, planes
-from privcirnet.he.program.table import LEAST_INDEX_BITS, MOST_INDEX_BITS
+from privcirnet.he.program.lookup_table import LEAST_INDEX_BITS, MOST_INDEX_BITS
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
 

@@ -27,10 +27,11 @@ from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout
-from privcirnet.he.planning.profile import ONLINE, NetworkLink, Profile, column_unit
+from privcirnet.he.planning.network_links import NetworkLink
+from privcirnet.he.planning.profile import ONLINE, Profile, column_unit
 from privcirnet.he.program.exact import ExactStep
+from privcirnet.he.program.lookup_table import ExactTable
 from privcirnet.he.program.operation import Operation
-from privcirnet.he.program.table import ExactTable
 
 _ASSUMED = 1 << 10
 """Bound of rounded values where none is known yet."""

@@ -34,9 +34,10 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.planning import parameter_choice
 from privcirnet.he.planning.cost import for_one_use, online_cost, operation_cost
+from privcirnet.he.planning.network_links import NetworkLink
 from privcirnet.he.planning.parameter_choice import Divisibility, ParameterCandidate, ParameterChoice, requirements
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import ONLINE, NetworkLink, Profile
+from privcirnet.he.planning.profile import ONLINE, Profile
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.arithmetic import Add, AssertRange, Linear, MulConstant, Plus, Square, SumPool, Truncate

@@ -36,7 +36,8 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout
 from privcirnet.he.layers.spectral_pieces import MAX_PIECES, Piece
 from privcirnet.he.planning.cost import Cost, LayerChoice, Objective, fixed_cost, plan_cost
-from privcirnet.he.planning.profile import COUNTED, LINKS, NetworkLink, Profile
+from privcirnet.he.planning.network_links import LINKS, NetworkLink
+from privcirnet.he.planning.profile import COUNTED, Profile
 from privcirnet.he.program import limits
 
 Seconds = tuple[float, float, float, float]

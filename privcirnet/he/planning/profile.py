@@ -1,10 +1,9 @@
-"""Profiles, which predictions rest on: seconds of a machine's operations at one (n, q), and the parties' network.
+"""Profiles, which predictions rest on: seconds of a machine's operations at one (n, q).
 
 A predicted latency has a unit: a machine's seconds, or under a counted profile the papers' units, HE-Rot + 0.135
 HE-Pmult, which are no time.
 """
 
-import math
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
@@ -36,34 +35,6 @@ OPERATIONS = {
 }
 ONLINE = tuple(name for name in OPERATIONS if name.startswith("clear_"))
 """Operations of the online phase of a prepared inference."""
-
-
-@dataclass(frozen=True)
-class NetworkLink:
-    """The network between the parties.
-
-    Attributes:
-        bandwidth: bytes a second.
-        round_trip: seconds.
-    """
-
-    bandwidth: float
-    round_trip: float
-
-    @property
-    def counts(self) -> bool:
-        """True if bytes cost time."""
-        return math.isfinite(self.bandwidth)
-
-
-LINKS = {
-    "local": NetworkLink(math.inf, 0.0),
-    "lan": NetworkLink(384e6, 0.3e-3),
-    "wan44": NetworkLink(44e6, 40e-3),
-    "wan": NetworkLink(9e6, 80e-3),
-}
-"""local: both parties in one process; lan: the papers' setting (384 MB/s, 0.3 ms); wan44: Cheetah's WAN (44 MB/s, 40
-ms); wan: 9 MB/s, 80 ms. Falcon 2023's table II has the three bandwidths."""
 
 
 _COUNTED = "counted"

@@ -14,9 +14,10 @@ from typing import NamedTuple
 from privcirnet.he.bfv.noise import flood_bits
 from privcirnet.he.layers.layer import Layer, Stack, stacked_shape
 from privcirnet.he.planning.cost import Objective, linear_cost
+from privcirnet.he.planning.network_links import NetworkLink
 from privcirnet.he.planning.parameter_choice import layers_noise_bits, replies
 from privcirnet.he.planning.planner import layers_by_time
-from privcirnet.he.planning.profile import NetworkLink, Profile
+from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Linear
 from privcirnet.he.program.program import Program, squares_of

@@ -28,9 +28,9 @@ from privcirnet.he.program.arithmetic import (
     Truncate,
 )
 from privcirnet.he.program.exact import ExactReLU, ExactStep, ExactTruncate, MaxPool, SubtractMax, Top1
+from privcirnet.he.program.lookup_table import ExactTable
 from privcirnet.he.program.operation import Node, Operation, register
 from privcirnet.he.program.rearrangement import AsStrided, Flatten, Sampled, SliceChannels, Take, Tokens, Transpose
-from privcirnet.he.program.table import ExactTable
 
 __all__ = [
     "Add",

@@ -26,9 +26,9 @@ from privcirnet.he.program.program import Network, Program
 from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.exact_functions import SubtractMax, TableFunction
 from privcirnet.nn.graph import is_sum, module_of
-from privcirnet.nn.modules import MODULES, Row, has_exact_form, runs_encrypted
 from privcirnet.nn.quantization_steps import refine
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer
+from privcirnet.nn.supported_modules import MODULES, Row, has_exact_form, runs_encrypted
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower.builder import ProgramBuilder
 from privcirnet.passes.lower.layers import Numbers, Shape, quantized, real

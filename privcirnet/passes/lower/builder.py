@@ -16,16 +16,16 @@ from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import unplanned, unplanned_factor
 from privcirnet.he.program import operations as op
+from privcirnet.he.program.lookup_table import tabulated
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.rearrangement import Rearrangement
-from privcirnet.he.program.table import tabulated
 from privcirnet.nn.activations import Square
 from privcirnet.nn.exact_functions import Centered, SubtractMax, SumChannels
 from privcirnet.nn.graph import module_of
-from privcirnet.nn.modules import function_name, row_of
 from privcirnet.nn.moves import Concat, HeadProduct, HeadTranspose, Rearrange, SliceChannels, Take, ToTokens, grid_of
 from privcirnet.nn.quantization_steps import factors
 from privcirnet.nn.quantizers import ActivationQuantizer
+from privcirnet.nn.supported_modules import function_name, row_of
 from privcirnet.nn.windows import pair, pool_window
 from privcirnet.passes.lower.layers import Numbers, Shape, constants, linear_shape, quantized
 
@@ -67,7 +67,7 @@ COMPARED: dict[str, Callable[[str, Rounding], op.Operation]] = {
     "relu": lambda name, rounding: op.ExactReLU(rounding.bits),
     "relu6": _relu6,
 }
-"""(module's name, steps) -> operation of a function without a table, by its name in :mod:`privcirnet.nn.modules`.
+"""(module's name, steps) -> operation of a function without a table, by its name in :mod:`nn.supported_modules`.
 
 Its values have the step of its input.
 """

@@ -17,8 +17,8 @@ from torch.fx.node import map_arg
 
 from privcirnet.nn.agreement import agree
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention, softmax_attention
-from privcirnet.nn.modules import kind_of
 from privcirnet.nn.moves import Rearrange, SliceChannels
+from privcirnet.nn.supported_modules import kind_of
 from privcirnet.passes.surgery.edit import TRAIN, GraphEditor, Replacement, path_of, shape_of, values_of
 from privcirnet.passes.surgery.layout import move_behind
 from privcirnet.passes.surgery.multihead import Multihead

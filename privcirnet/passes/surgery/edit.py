@@ -17,7 +17,7 @@ from torch.fx.node import map_arg
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.nn.agreement import returned
 from privcirnet.nn.graph import module_of
-from privcirnet.nn.modules import kind_of, named
+from privcirnet.nn.supported_modules import kind_of, named
 
 
 @dataclass(frozen=True)

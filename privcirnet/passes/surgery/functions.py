@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
-from privcirnet.nn.modules import FUNCTIONS, kind_of, named
 from privcirnet.nn.moves import Concat, Rearrange
+from privcirnet.nn.supported_modules import FUNCTIONS, kind_of, named
+from privcirnet.passes.surgery.arithmetic import call
 from privcirnet.passes.surgery.edit import ONE_MORE, GraphEditor, Replacement, path_of, shape_of, source_of, values_of
 from privcirnet.passes.surgery.layout import channels_last
-from privcirnet.passes.surgery.sums import call
 from privcirnet.passes.surgery.windows import side_of, window_of
 
 _NAMES: dict[str, tuple[str, ...]] = {

@@ -16,9 +16,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa1d, Aespa2d
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
-from privcirnet.nn.modules import kind_of
 from privcirnet.nn.moves import HeadProduct, Rearrange, Take, ToTokens
 from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.supported_modules import kind_of
 from privcirnet.passes.surgery.edit import GraphEditor, shape_of
 
 _LAST = (nn.Linear, TokenBatchNorm, Aespa1d, PolynomialAttention, SoftmaxAttention, HeadProduct, ToTokens, Take)

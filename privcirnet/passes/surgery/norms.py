@@ -8,10 +8,10 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.nn.attention import PolynomialAttention
-from privcirnet.nn.modules import named
 from privcirnet.nn.moves import Rearrange
 from privcirnet.nn.neighbours import place_of
 from privcirnet.nn.norm import OPTIONS, Affine, BlockBatchNorm2d, TokenBatchNorm, as_batch_norm, is_frozen_norm
+from privcirnet.nn.supported_modules import named
 from privcirnet.passes.surgery.edit import ONE_MORE, TRAIN, GraphEditor, Replacement, path_of, shape_of, source_of
 from privcirnet.passes.surgery.layout import channels_last
 

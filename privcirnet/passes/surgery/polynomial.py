@@ -23,14 +23,14 @@ from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.checks import check_images, check_module, understood
 from privcirnet.nn.example import FUSED, IMAGE
 from privcirnet.nn.graph import evaluating, is_sum
-from privcirnet.nn.modules import kind_of, named
 from privcirnet.nn.neighbours import readers, summands, uses
 from privcirnet.nn.norm import is_frozen_norm
 from privcirnet.nn.quantizers import check_unquantized
+from privcirnet.nn.supported_modules import kind_of, named
 from privcirnet.passes.convert import share_by_blocks_
 from privcirnet.passes.difference import compared, logits_of_some
 from privcirnet.passes.shape_tracing import trace_at
-from privcirnet.passes.surgery import functions, norms, pads, sums, windows
+from privcirnet.passes.surgery import arithmetic, functions, norms, padding, windows
 from privcirnet.passes.surgery import functions as own
 from privcirnet.passes.surgery.attention import join_parts, read_attentions, settle_attention
 from privcirnet.passes.surgery.edit import (
@@ -227,7 +227,7 @@ def _visit(edit: GraphEditor, node: fx.Node, activation: str) -> None:
     if "constant" in node.meta:
         return
     if kind == "reduction" or named(edit.graph, node) == "mean":
-        settled = sums.settle_reduction(edit, node)
+        settled = arithmetic.settle_reduction(edit, node)
         if settled is None:
             return
         node, kind = settled, kind_of(edit.graph, settled)
@@ -251,8 +251,8 @@ def _visit(edit: GraphEditor, node: fx.Node, activation: str) -> None:
 def _settle_convolution(edit: GraphEditor, node: fx.Node, kind: str) -> None:
     """Let a convolution be torch's own, with one stride and zeros around its map."""
     if kind != "layer":
-        pads.plain_convolution(edit, node)
-    pads.pad_before(edit, node)
+        padding.plain_convolution(edit, node)
+    padding.pad_before(edit, node)
     windows.square(edit, node)
 
 
@@ -277,7 +277,7 @@ def _replace(edit: GraphEditor, node: fx.Node, kind: str, activation: str) -> No
 
 
 _TAKEN_APART: dict[str, Callable[[GraphEditor, fx.Node], list[fx.Node]]] = {
-    "stack": sums.stack,
+    "stack": arithmetic.stack,
     "gated": functions.gated,
     "function": functions.as_modules,
 }
@@ -296,15 +296,15 @@ _REPLACED: dict[str, Callable[[GraphEditor, fx.Node], None]] = {
     "gate": norms.gate,
     "average": partial(pool, average=True),
     "maximum": partial(pool, average=False),
-    "pad": sums.pad,
-    "upsample": pads.upsample,
-    "transposed layer": pads.transpose,
-    "sum": sums.add,
-    "difference": sums.add,
-    "product": sums.multiply,
-    "numbers": sums.divide,
-    "square": sums.square,
-    "concat": sums.concat,
+    "pad": arithmetic.pad,
+    "upsample": padding.upsample,
+    "transposed layer": padding.transpose,
+    "sum": arithmetic.add,
+    "difference": arithmetic.add,
+    "product": arithmetic.multiply,
+    "numbers": arithmetic.divide,
+    "square": arithmetic.square,
+    "concat": arithmetic.concat,
 }
 
 

@@ -20,8 +20,8 @@ from torch import Tensor, fx, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import module_of
-from privcirnet.nn.modules import kind_of, named
 from privcirnet.nn.moves import Rearrange
+from privcirnet.nn.supported_modules import kind_of, named
 from privcirnet.nn.windows import Zeros, average_of, divisor_of, pair, reach_of, with_zeros, zeros_around
 from privcirnet.passes.shape_tracing import trace_at
 from privcirnet.passes.surgery.edit import ONE_MORE, TRAIN, TWO_MORE, GraphEditor, Replacement, path_of, shape_of

@@ -8,8 +8,9 @@ from privcirnet.errors import RuleError
 from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import Objective, linear_cost
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.planner import plan_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.report.plots import grouped_bars, roofline
 from tests.he.layer_examples import paper_layer
 

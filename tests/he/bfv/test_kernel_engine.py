@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv import batching
-from privcirnet.he.bfv.engines import CleartextServer
 from privcirnet.he.bfv import kernel_engine as kernel
 from privcirnet.he.bfv import seal as tenseal
 from privcirnet.he.bfv.client import KernelClient
+from privcirnet.he.bfv.engines import CleartextServer
 from privcirnet.he.bfv.kernels import reply
 from privcirnet.he.bfv.layer_circuit import LayerCircuit, Pair
 from privcirnet.he.bfv.noise import flood_bits, largest_plain_bits

@@ -28,9 +28,10 @@ from privcirnet.he.bfv.parameters import (
     choose,
 )
 from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.parameter_choice import SETS, switched_bits
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.sampling import FLOODING_BITS
 from tests.he.layer_examples import paper_layer

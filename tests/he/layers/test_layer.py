@@ -13,7 +13,8 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer, UnplannedLayer, unplanned, unplanned_factor
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning.cost import operation_cost
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.network_links import LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program import operations as op
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters

@@ -13,8 +13,9 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout, lanes_to_slots, slots_to_lanes
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning.cost import Objective
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.planner import cheapest_layer, plan_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.ring import cyclic, modular
 from privcirnet.he.rlwe.parameters import galois_element
 from tests.he.exchange import Party, random_input, random_rows, slow_layer

@@ -4,8 +4,9 @@ import pytest
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.measure.calibrate import _INPUTS, LAYERS, _seconds, calibrate, circuits, clear_calls, clear_seconds
 from privcirnet.he.planning.cost import clear_work, linear_cost
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import LINKS, ONLINE, OPERATIONS
+from privcirnet.he.planning.profile import ONLINE, OPERATIONS
 from privcirnet.he.ring import modular
 
 TIMED = {"encrypt", "receive", "rotate", "pmult_plain", "reply", "decrypt", "polynomial", "transform"}

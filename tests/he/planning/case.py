@@ -6,6 +6,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.bfv.noise import check_noise, noise_bits
 from privcirnet.he.bfv.parameters import Parameters, ParameterSet
 from privcirnet.he.bfv.parameters import choose as choose_parameters
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.parameter_choice import (
     SETS,
     ParameterCandidate,
@@ -15,7 +16,7 @@ from privcirnet.he.planning.parameter_choice import (
     requirements,
 )
 from privcirnet.he.planning.plan_program import options
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program import bounds
 from tests.he.networks import network
 

@@ -15,12 +15,13 @@ from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.mpc.ot import session as ot
 from privcirnet.he.planning import cost, planner, profile
 from privcirnet.he.planning.cost import Cost, Objective, linear_cost, operation_cost, square_cost
+from privcirnet.he.planning.network_links import LINKS, NetworkLink
 from privcirnet.he.planning.planner import plan_layer
-from privcirnet.he.planning.profile import LINKS, OPERATIONS, NetworkLink, Profile
+from privcirnet.he.planning.profile import OPERATIONS, Profile
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.exact import ExactStep
+from privcirnet.he.program.lookup_table import ExactTable, tabulated
 from privcirnet.he.program.operation import KINDS
-from privcirnet.he.program.table import ExactTable, tabulated
 from privcirnet.he.protocol.rounds.exact import FloorExchange, TableExchange
 from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.product import SquareExchange

@@ -15,8 +15,9 @@ from privcirnet.he.layers.bsgs import BsgsPlan
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.planning import planner
 from privcirnet.he.planning.cost import Cost, Objective, plan_cost
+from privcirnet.he.planning.network_links import LINKS, NetworkLink
 from privcirnet.he.planning.planner import Contents, CoverGrid, covers, lane_contents, plan_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, NetworkLink, Profile
+from privcirnet.he.planning.profile import COUNTED, OPERATIONS, Profile
 
 Slow = tuple[Cost, list[tuple[int, int, BsgsPlan]]]
 """Seconds, and (groups, tiles, plan) of each piece."""

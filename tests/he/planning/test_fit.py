@@ -11,6 +11,7 @@ from privcirnet.he.bfv.parameters import Parameters, message_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import unplanned_factor
 from privcirnet.he.planning.cost import for_one_use, operation_cost
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.parameter_choice import SETS, SHORT_PLAIN_BITS, WIDE, divisibilities, sets_for
 from privcirnet.he.planning.plan_program import (
     Planned,
@@ -21,7 +22,7 @@ from privcirnet.he.planning.plan_program import (
     replan,
     scaled,
 )
-from privcirnet.he.planning.profile import COUNTED, LINKS, ONLINE
+from privcirnet.he.planning.profile import COUNTED, ONLINE
 from privcirnet.he.program import bounds
 from privcirnet.he.program.operations import ExactTruncate, MatMul, Truncate
 from privcirnet.he.program.program import Program, layers_of

@@ -11,8 +11,9 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning.cost import Cost, LayerChoice, Objective, table
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.planner import plan_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
+from privcirnet.he.planning.profile import COUNTED, Profile
 
 MEASURED = Profile("measured", 8192, COUNTED.coefficient_bits, {name: 1e-3 * s for name, s in COUNTED.seconds.items()})
 HEADINGS = "encoding tile pieces lanes copies B sums HE-Rot HE-Pmult up down server total".split()

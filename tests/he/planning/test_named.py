@@ -7,8 +7,9 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import SUMS, Objective
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.planner import NAMES, plan_layer, plan_named
-from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
+from privcirnet.he.planning.profile import COUNTED, OPERATIONS, Profile
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
 

@@ -8,8 +8,9 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.mpc.floor import ExactFloor
 from privcirnet.he.mpc.local.matrix_products import MatrixProducts, matrices
 from privcirnet.he.planning.cost import MESSAGE_BYTE, block_products, clear_work, online_cost, online_seconds
+from privcirnet.he.planning.network_links import NetworkLink
 from privcirnet.he.planning.plan_program import scaled
-from privcirnet.he.planning.profile import COUNTED, ONLINE, NetworkLink, Profile
+from privcirnet.he.planning.profile import COUNTED, ONLINE, Profile
 from privcirnet.he.program.operations import ExactReLU, Square, Truncate
 from privcirnet.he.ring import modular
 

@@ -11,9 +11,10 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning import cost, planner
 from privcirnet.he.planning.cost import Objective, linear_cost
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.parameter_choice import SHORT_LENGTHS
 from privcirnet.he.planning.planner import candidate_layers, cheapest_layer, counted_goal, plan_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
+from privcirnet.he.planning.profile import COUNTED, OPERATIONS, Profile
 from privcirnet.he.program import limits
 from tests.he.layer_examples import paper_layer
 

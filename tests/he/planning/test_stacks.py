@@ -12,9 +12,10 @@ from privcirnet.he.layers.layer import Layer, stacked_shape
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning import stacks
 from privcirnet.he.planning.cost import linear_cost
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.parameter_choice import layers_noise_bits
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
+from privcirnet.he.planning.profile import COUNTED, Profile
 from privcirnet.he.planning.stacks import StackCandidate, best, with_stacks
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operation import Node

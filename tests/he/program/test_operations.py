@@ -7,12 +7,13 @@ import pytest
 
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import operation_cost
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.network_links import LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program import bounds
 from privcirnet.he.program import operations as op
+from privcirnet.he.program.lookup_table import tabulated
 from privcirnet.he.program.operation import KINDS, Node
 from privcirnet.he.program.program import Network
-from privcirnet.he.program.table import tabulated
 from tests.he.layer_examples import paper_layer
 
 LAYER = paper_layer(LinearShape.gemm(2, 4, 4), 1, 64)

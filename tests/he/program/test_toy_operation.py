@@ -15,8 +15,9 @@ from privcirnet.he.ckks.network import sums_of
 from privcirnet.he.ckks.simulator import Simulator
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import unplanned
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.plan_program import Target, plan_program
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import Integers, interpret

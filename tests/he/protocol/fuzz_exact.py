@@ -16,15 +16,16 @@ import numpy as np
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import unplanned
 from privcirnet.he.mpc.ot import silent
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.plan_program import Target, plan_program
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program.exact import ExactReLU
 from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.lookup_table import tabulated
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear, MaxPool, Truncate
 from privcirnet.he.program.program import ImpossibleResultError, Network, Program
 from privcirnet.he.program.rearrangement import Flatten
-from privcirnet.he.program.table import tabulated
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server

@@ -8,9 +8,10 @@ from papers.coefficients.layer import COEFFICIENT_ENCODINGS, NAMES, CoefficientL
 from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import Objective, linear_cost
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.parameter_choice import budget, replies
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from tests.he.layers import test_layer as promises
 from tests.he.planning.test_named import CONV, DEPTHWISE, GEMM, GROUPS
 

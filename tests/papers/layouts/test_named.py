@@ -14,8 +14,9 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 from privcirnet.he.planning.cost import Objective, linear_cost
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.planner import candidate_layers
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
 

@@ -15,8 +15,9 @@ from privcirnet.he.layers.bsgs import Booleans, BsgsPlan
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.planning.cost import Objective
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.planner import plan_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.rlwe.parameters import galois_element
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters

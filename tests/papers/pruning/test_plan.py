@@ -10,8 +10,8 @@ from papers.pruning.plan import cheapest_pruned
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import linear_cost
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import LINKS
 from tests.he.planning.test_planner import PROFILES
 from tests.papers.pruning.test_layer import assert_masked, masked_rows, some_kept
 

@@ -8,8 +8,8 @@ from privcirnet.blocksize_search.latency import CostPrediction, figure_table, fi
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import Objective
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import LINKS
 from tests.he.planning.test_planner import PROFILES
 from tests.papers.pruning.test_layer import assert_masked
 

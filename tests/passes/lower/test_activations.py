@@ -6,12 +6,13 @@ import torch
 from torch import nn
 
 from privcirnet.errors import RuleError
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.plan_program import Target
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.nn.modules import has_exact_form
 from privcirnet.nn.quantizers import ActivationQuantizer
+from privcirnet.nn.supported_modules import has_exact_form
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower import lower
 from privcirnet.passes.lower.builder import Rounding, exact_form, max_pool

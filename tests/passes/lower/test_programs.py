@@ -13,9 +13,10 @@ from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.layers.integer import expand_rows
 from privcirnet.he.layers.spectral_layer import UnplannedLayer
 from privcirnet.he.planning import plan_program as fit
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.parameter_choice import SETS, SHORT_SETS
 from privcirnet.he.planning.plan_program import Target
-from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
+from privcirnet.he.planning.profile import COUNTED, Profile
 from privcirnet.he.program import bounds
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Linear

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.plan_program import Target
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.nn.agreement import node_values
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention

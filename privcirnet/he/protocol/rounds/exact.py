@@ -25,7 +25,7 @@ from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.mpc.ot.session import OtSession, given, message_bytes
 from privcirnet.he.mpc.ot.softspoken import ROW_BYTES
 from privcirnet.he.program.exact import ExactStep
-from privcirnet.he.program.table import ExactTable
+from privcirnet.he.program.lookup_table import ExactTable
 from privcirnet.he.protocol.rounds.exchange import (
     AT_ONCE_BYTES,
     PLANES,

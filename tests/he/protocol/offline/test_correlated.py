@@ -10,7 +10,8 @@ from privcirnet.errors import RuleError
 from privcirnet.he.layers.layer import MOST_IMAGES
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.mpc.local.packing import unpack
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.network_links import LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.planning.stacks import with_stacks
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, Linear, Square, Truncate

@@ -9,8 +9,9 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import unplanned
+from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.plan_program import Target, plan_program
-from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program import manifest
 from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.program.operation import Node, Weights

@@ -12,10 +12,10 @@ from privcirnet.he.mpc.ot.softspoken import EXTENSION_BYTES
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.exact import ExactReLU, ExactStep, ExactTruncate, exact, exact_steps
 from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.lookup_table import ExactTable, tabulated
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, MulConstant, Truncate
 from privcirnet.he.program.program import Network, Program
-from privcirnet.he.program.table import ExactTable, tabulated
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
@@ -112,7 +112,11 @@ def test_silent_transfers_are_made_where_they_lack(monkeypatch: pytest.MonkeyPat
 
 def test_a_session_has_room_for_a_stock_of_silent_transfers() -> None:
     """Both directions', what a piece of a preparation takes, and what they are made with."""
-    quiet, without, stock = replace(PROGRAM, transfers="silent"), replace(network(), transfers="silent"), 32 * 1792 << 10
+    quiet, without, stock = (
+        replace(PROGRAM, transfers="silent"),
+        replace(network(), transfers="silent"),
+        32 * 1792 << 10,
+    )
     assert schedule_of(without).server_bytes == schedule_of(network()).server_bytes
     assert schedule_of(PROGRAM).transfers_bytes() == EXTENSION_BYTES
     taken = 16 * max(sum(piece.transfers) for one in schedule_of(quiet).offline(8) for piece in one.pieces)

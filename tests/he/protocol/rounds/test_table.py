@@ -6,8 +6,8 @@ import pytest
 
 from privcirnet.he.program import bounds
 from privcirnet.he.program.exact import exact
+from privcirnet.he.program.lookup_table import ExactTable, tabulated
 from privcirnet.he.program.program import Network, Program
-from privcirnet.he.program.table import ExactTable, tabulated
 from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.he.protocol.rounds.exact import TableExchange
 from privcirnet.he.protocol.schedule import schedule_of

@@ -10,10 +10,11 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.program import manifest
 from privcirnet.he.program.exact import ExactReLU, ExactStep, ExactTruncate
-from privcirnet.he.program.table import TABULATED, WITH_NUMBERS, ExactTable, tabulated
+from privcirnet.he.program.lookup_table import ExactTable, tabulated
+from privcirnet.he.program.scalar_functions import TABULATED, WITH_NUMBERS
 from privcirnet.nn.functional.quantize import quantize_activation
 from tests.he.networks import network
-from tests.he.program.test_nonpolynomial import TORCH as ACTIVATIONS
+from tests.he.program.test_scalar_functions import TORCH as ACTIVATIONS
 
 TORCH = {**ACTIVATIONS, "exp": torch.exp, "reciprocal": torch.reciprocal, "rsqrt": torch.rsqrt}
 POSITIVE = {"reciprocal", "rsqrt"}

@@ -20,8 +20,8 @@ from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.agreement import agree
-from privcirnet.nn.modules import kind_of, named
 from privcirnet.nn.moves import Concat, Rearrange
+from privcirnet.nn.supported_modules import kind_of, named
 from privcirnet.nn.windows import Zeros, reach_of, with_zeros, zeros_around
 from privcirnet.passes.surgery.edit import GraphEditor, Replacement, path_of, shape_of
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privcirnet.he.program import table
+from privcirnet.he.program import scalar_functions
 
 TORCH = {
     "relu": torch.nn.ReLU(),
@@ -34,7 +34,7 @@ TORCH = {
 
 
 def test_every_function_is_tested() -> None:
-    known = {*table.TABULATED, *table.WITH_NUMBERS} - {"exp", "reciprocal", "rsqrt"}
+    known = {*scalar_functions.TABULATED, *scalar_functions.WITH_NUMBERS} - {"exp", "reciprocal", "rsqrt"}
     assert {name.partition("(")[0] for name in TORCH} == known
 
 
@@ -47,7 +47,7 @@ def test_every_function_is_tested() -> None:
     ],
 )
 def test_other_names_are_nobodys(name: str) -> None:
-    assert table.function_named(name) is None
+    assert scalar_functions.function_named(name) is None
 
 
 @pytest.mark.parametrize("name", TORCH)
@@ -55,7 +55,7 @@ def test_other_names_are_nobodys(name: str) -> None:
 def test_values_are_the_functions_rounded(name: str, steps: tuple[int, int]) -> None:
     values = np.arange(-1000, 1001).reshape(3, -1, 1)
     real = TORCH[name](torch.from_numpy(values.astype(np.float64) * 2.0 ** steps[0])).numpy() * 2.0 ** -steps[1]
-    found = table.apply(name, values, *steps)
+    found = scalar_functions.apply(name, values, *steps)
     assert found.dtype == np.int64
     assert found.shape == values.shape
     assert np.abs(found - real).max() <= 0.5 + 1e-9
@@ -65,14 +65,14 @@ def test_values_of_every_size_are_carried() -> None:
     values = np.array([-(1 << 58), 1 << 58])
     for name, function in TORCH.items():
         real = function(torch.from_numpy(values * 2.0**-40)).numpy() * 2.0**40
-        assert table.apply(name, values, -40, -40).tolist() == np.floor(real + 0.5).tolist()
+        assert scalar_functions.apply(name, values, -40, -40).tolist() == np.floor(real + 0.5).tolist()
 
 
 @pytest.mark.parametrize("name", TORCH)
 @given(st.integers(-90, 60), st.integers(0, 90), st.integers(0, 3))
 def test_ranges_are_attained_and_never_left(name: str, low: int, width: int, bits: int) -> None:
     values = np.arange(low, low + width + 1)
-    inside = table.apply(name, values, -4, -4 + bits)
-    least, most = table.ends(name, values[:1], values[-1:], -4, -4 + bits)
+    inside = scalar_functions.apply(name, values, -4, -4 + bits)
+    least, most = scalar_functions.ends(name, values[:1], values[-1:], -4, -4 + bits)
     assert least[0] <= inside.min()
     assert (most[0], inside.min() - least[0] <= 1) == (inside.max(), True)

@@ -1,6 +1,6 @@
 """The table of torch's modules in this toolkit, with the functions and methods that compute the same.
 
-A new activation is one row of :data:`MODULES`, and its mathematics one in :mod:`privcirnet.he.program.table`.
+A new activation is one row of :data:`MODULES`, and its mathematics one in :mod:`he.program.scalar_functions`.
 Classes of timm and torchvision are known by name: the package does not import them for it.
 """
 
@@ -15,7 +15,7 @@ from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from privcirnet.he.program.table import with_numbers
+from privcirnet.he.program.scalar_functions import with_numbers
 from privcirnet.nn.activations import Square
 from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.exact_functions import Centered, SubtractMax, SumChannels, TableFunction
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
     Attributes:
         kind: kind as :func:`kind_of` returns it, "" for a module that only its class makes one.
-        function: name of the function that it computes, in :mod:`privcirnet.he.program.table`, or that of a
+        function: name of the function that it computes, in :mod:`privcirnet.he.program.scalar_functions`, or that of a
             module, None where its numbers have no table. It is exact in programs. Subclasses may compute another one.
         calls: functions of torch that compute the same.
         methods: methods of tensors that compute the same, by name.

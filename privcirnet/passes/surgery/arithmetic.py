@@ -14,11 +14,11 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
 from privcirnet.nn.activations import Square
-from privcirnet.nn.modules import kind_of, named
 from privcirnet.nn.moves import Concat, HeadProduct, Rearrange, ToTokens
 from privcirnet.nn.neighbours import layer_before
 from privcirnet.nn.norm import Affine
-from privcirnet.passes.surgery import norms, pads
+from privcirnet.nn.supported_modules import kind_of, named
+from privcirnet.passes.surgery import norms, padding
 from privcirnet.passes.surgery.edit import (
     GraphEditor,
     Replacement,
@@ -199,7 +199,7 @@ def pad(edit: GraphEditor, node: fx.Node) -> None:
     widths = node.args[1] if len(node.args) > 1 else node.kwargs.get("pad")
     channels = widths[4:] if isinstance(widths, list | tuple) and len(widths) == 6 and not any(widths[:4]) else ()
     if len(shape_of(source)) != 4 or not channels or min(channels) < 0 or channels_last(edit, source):
-        pads.pad(edit, node)
+        padding.pad(edit, node)
         return
     shape, front = shape_of(source), channels[0]
     constants = edit.compute(node, torch.zeros(shape))[0]
