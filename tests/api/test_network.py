@@ -37,7 +37,7 @@ def test_a_dense_network_and_a_circulant_one(tmp_path):
     assert read_checkpoint(tmp_path / "circulant.safetensors").block_sizes
 
 
-@pytest.mark.parametrize("activation", ["aespa", "square", "own"])
+@pytest.mark.parametrize("activation", ["aespa", pytest.param("square", marks=pytest.mark.slow), "own"])
 def test_a_network_of_timm_after_surgery(tmp_path, activation):
     model = timm.create_model("resnet10t", num_classes=2).eval()
     before = model(LARGER)

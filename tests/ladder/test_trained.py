@@ -21,8 +21,17 @@ WIDTHS = [
 ]
 
 
-@pytest.mark.parametrize("learned", [False, True])
-@pytest.mark.parametrize(("case", "widths"), WIDTHS, ids=lambda value: value.name if isinstance(value, Case) else None)
+TRAINED = [
+    pytest.param(*each, learned, marks=[] if (place + learned) % 2 else pytest.mark.slow)
+    for place, each in enumerate(WIDTHS)
+    for learned in (False, True)
+]
+"""Steps that are learned, and that are not, in turns; the others of each pair are slow."""
+
+
+@pytest.mark.parametrize(
+    ("case", "widths", "learned"), TRAINED, ids=lambda value: value.name if isinstance(value, Case) else None
+)
 def test_trained_networks_are_the_integer_programs_bitwise(case, widths, learned):
     """Random rounding and clipping in training differ from evaluation."""
     network = quantize(case.fused, real(case.images), LOG_STEP, **widths)

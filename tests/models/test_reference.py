@@ -171,10 +171,13 @@ def settle_(model: nn.Module, x: Tensor) -> None:
 
 FUSED = [(name, "square") for name in sorted(SMALL) if "vit" not in name]
 FUSED += [(name, "aespa") for name in sorted(SMALL) if "mobilenet" in name]
+FUSED = [(*each, 8) for each in FUSED] + [
+    pytest.param(*each, 1, marks=[] if each[0] == "resnet18_tiny" else pytest.mark.slow) for each in FUSED
+]
+"""Network, activation, block size: dense ones are fused as circulant ones are."""
 
 
-@pytest.mark.parametrize("b", [1, 8])
-@pytest.mark.parametrize(("name", "activation_name"), FUSED)
+@pytest.mark.parametrize(("name", "activation_name", "b"), FUSED)
 def test_fused_equals_unfused(name, activation_name, b):
     model = small(name, activation=activation_name)
     searched = network_shapes(REFERENCE[name])

@@ -200,7 +200,16 @@ def test_an_image_in_the_middle_of_a_preparation(program: Program) -> None:
         assert (idle.stock, idle.stopped, len(idle.done)) == (1, "", 2)
 
 
-@pytest.mark.parametrize("when", ["before it is sent", "after its reply"])
+@pytest.mark.parametrize(
+    ("program", "when"),
+    [
+        ("softspoken", "before it is sent"),
+        ("silent", "after its reply"),
+        pytest.param("softspoken", "after its reply", marks=pytest.mark.slow),
+        pytest.param("silent", "before it is sent", marks=pytest.mark.slow),
+    ],
+    indirect=["program"],
+)
 def test_a_connection_that_is_cut_at_any_message(program: Program, when: str, drawn: list[str]) -> None:
     """Of a preparation and its image, from one replica to the other: one error at most, and the next image is right."""
     with replicas(program) as (first, second, relay), ServiceClient(relay.address, "cleartext") as remote:

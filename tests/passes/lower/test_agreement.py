@@ -111,7 +111,7 @@ def test_a_last_function_is_rounded_behind_and_before(head):
         quantized, wanted = pc.quantize(model, IMAGES), model(IMAGES)
         found = quantized(IMAGES)
     program = pc.compile(quantized, IMAGES, **OPTIONS)
-    assert torch.equal(program(IMAGES, engine="cleartext", check=True), found)
+    assert torch.equal(program(IMAGES[:4], engine="cleartext", check=True), found[:4])
     assert program.integer.output.log_step < -10
     assert (found - wanted).abs().max() < 0.1 * wanted.abs().max()
 

@@ -62,7 +62,13 @@ def resnet20(**given) -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    ("given", "parts"), [({}, 1), ({"activation": "square"}, 1), ({"width": 16}, 2), ({"blocks": 3}, 1)]
+    ("given", "parts"),
+    [
+        ({}, 1),
+        ({"activation": "square"}, 1),
+        ({"width": 16}, 2),
+        pytest.param({"blocks": 3}, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_the_circuit_in_clear_is_the_network(given, parts):
     """AESPA and batch norms folded, strides as phases, real and imaginary channels; layers of two ciphertexts."""

@@ -12,6 +12,8 @@ from torchvision.ops import SqueezeExcitation
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.passes.surgery.edit import TRAIN
 
+LARGE = "efficientnet_b0", "convnext_tiny"
+
 _SKIPPED = nn.ReLU | nn.SiLU | nn.GELU | nn.Sigmoid | nn.LayerNorm
 
 
@@ -28,7 +30,9 @@ def exact(model: nn.Module) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("name", ["shufflenet_v2_x0_5", "efficientnet_b0", "convnext_tiny"])
+@pytest.mark.parametrize(
+    "name", ["shufflenet_v2_x0_5", *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)]
+)
 def test_what_is_polynomial_already_computes_the_same(name):
     torch.manual_seed(0)
     model = exact(torchvision.models.get_model(name, num_classes=4)).double().eval()
@@ -44,7 +48,7 @@ def test_what_is_polynomial_already_computes_the_same(name):
         assert_close(model.eval()(images), expected, rtol=1e-4, atol=1e-6 * expected.abs().max().item())
 
 
-@pytest.mark.parametrize("name", ["shufflenet_v2_x0_5", "efficientnet_b0", "convnext_tiny"])
+@pytest.mark.parametrize("name", [pytest.param("shufflenet_v2_x0_5", marks=pytest.mark.slow), *LARGE])
 def test_networks_of_torchvision_become_polynomials(name):
     torch.manual_seed(0)
     model, images = torchvision.models.get_model(name, num_classes=4), torch.rand(2, 3, 64, 64)
