@@ -27,6 +27,7 @@ from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.mpc.ot import silent
 from privcirnet.he.mpc.ot.session import OT_PROTOCOLS, OtSession, initiate, respond
 from privcirnet.he.system import threads
+from privcirnet.he.system.process import keep_freed_memory
 
 T, BITS = 167772161, 11
 STEPS: dict[str, ExactFloor | Lookup] = {
@@ -101,6 +102,7 @@ def shares(step: ExactFloor | Lookup, values: int, turn: int) -> tuple[np.ndarra
 def client(address: Any, key: bytes, name: str, source: str, values: int, turns: int) -> None:
     """One process: the client's turns."""
     threads.use(1)
+    keep_freed_memory()
     step, line = STEPS[name], Line(Client(address, authkey=key))
     transfers = line.begin(initiate(source=source))
     for turn in range(turns):
@@ -188,6 +190,7 @@ def main() -> None:
     parser.add_argument("--source", nargs="+", default=OT_PROTOCOLS, choices=OT_PROTOCOLS)
     parser.add_argument("--turns", type=int, default=7, help="the first warms up")
     given = parser.parse_args()
+    keep_freed_memory()
     rows = [measured(name, source, given.values, given.turns) for name in STEPS for source in given.source]
     show_rows(f"{given.values:,} values, t of {T.bit_length()} bits, floor by 2^{BITS}", rows)
 
