@@ -35,6 +35,7 @@ from privcirnet.runs.evaluation import over_links
 from privcirnet.runs.parties import ServerTask, start_server
 from privcirnet.service.client import ServiceClient
 
+_CORES = sorted(os.sched_getaffinity(0))
 _CONNECTIONS = 6
 """The first loads the kernels."""
 _NAMES = {"together": f"preparation, up to {TOGETHER} at once"}
@@ -48,7 +49,7 @@ Row = dict[str, Any]
 
 def pin(server: int) -> None:
     """Give each party a core, and one thread, so that neither waits because the other computes."""
-    first, second, *_ = sorted(os.sched_getaffinity(0))
+    first, second, *_ = _CORES
     threads.use(1)
     os.sched_setaffinity(0, {first})
     os.sched_setaffinity(server, {second})
