@@ -21,20 +21,22 @@ from typing import Any
 import numpy as np
 
 from privcirnet.cli.console import show_rows
-from privcirnet.he.mpc import floor, lookup
-from privcirnet.he.mpc.floor import ExactFloor
+from privcirnet.he.mpc import floor, lookup, truncation
+from privcirnet.he.mpc.floor import Rectifier
 from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.mpc.ot import silent
 from privcirnet.he.mpc.ot.session import OT_PROTOCOLS, OtSession, initiate, respond
+from privcirnet.he.mpc.truncation import Floor
 from privcirnet.he.system import threads
 from privcirnet.he.system.process import keep_freed_memory
 
 T, BITS = 167772161, 11
-STEPS: dict[str, ExactFloor | Lookup] = {
-    "ReLU": ExactFloor(T, 0, T, bits=10),
-    "ReLU and floor": ExactFloor(T, BITS, T, bits=12),
-    "clip and floor": ExactFloor(T, BITS, T, bits=12, most=192),
-    "floor": ExactFloor(T, BITS, T, (T >> 3) >> BITS << BITS),
+Step = Rectifier | Floor | Lookup
+STEPS: dict[str, Step] = {
+    "ReLU": Rectifier(T, 0, T, bits=10),
+    "ReLU and floor": Rectifier(T, BITS, T, bits=12),
+    "clip and floor": Rectifier(T, BITS, T, bits=12, most=192),
+    "floor": Floor(T, BITS, T, (T >> 3) >> BITS << BITS),
     "look-up of 8 bits": Lookup(T, tuple(np.random.default_rng(0).integers(-128, 128, 256).tolist())),
 }
 Side = Generator[list[Any], list[Any], Any]
@@ -85,15 +87,20 @@ class Line:
             self.fills.append((np.array([time.perf_counter(), time.process_time()]) - started) / sum(lacking))
 
 
-def slots(step: ExactFloor | Lookup) -> tuple[int, int]:
+def slots(step: Step) -> tuple[int, int]:
     """Return the transfers of a value: those in which the client chooses, and the server."""
-    return (step.up[-1].stop if isinstance(step, ExactFloor) else step.up), step.down[-1].stop
+    return (step.up if isinstance(step, Lookup) else step.up[-1].stop), step.down[-1].stop
 
 
-def shares(step: ExactFloor | Lookup, values: int, turn: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def turns_of(step: Rectifier | Floor) -> Any:
+    """The module with both parties' turns."""
+    return truncation if isinstance(step, Floor) else floor
+
+
+def shares(step: Step, values: int, turn: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The integers, and both parties' shares: the same for both processes."""
     rng = np.random.default_rng(turn)
-    limit = 1 << step.f + step.bits - 1 if isinstance(step, ExactFloor) and step.relu else T >> 4
+    limit = 1 << step.f + step.bits - 1 if isinstance(step, Rectifier) else T >> 4
     x = rng.integers(-limit, limit, values)
     client = rng.integers(0, T, values, dtype=np.uint64)
     return x, client, ((x - client.astype(np.int64)) % T).astype(np.uint64)
@@ -112,10 +119,10 @@ def client(address: Any, key: bytes, name: str, source: str, values: int, turns:
         line.connection.recv()
         clock = [time.process_time()]
         result = np.random.default_rng(turn).integers(0, T, values, dtype=np.uint64)
-        if isinstance(step, ExactFloor):
-            kept = line.begin(floor.client_offline(step, own, transfers))
+        if not isinstance(step, Lookup):
+            kept = line.begin(turns_of(step).client_offline(step, own, transfers))
             clock.append(time.process_time())
-            line.answer(floor.client_online(step, kept, result))
+            line.answer(turns_of(step).client_online(step, kept, result), len(step.online_bits()) // 2)
         else:
             kept = line.begin(lookup.client_ahead(step, values, transfers))
             clock.append(time.process_time())
@@ -140,15 +147,15 @@ def measured(name: str, source: str, values: int, turns: int) -> dict[str, str]:
             line.filled(line.answer, transfers, chooses * values, helps * values)
             line.connection.send("ready")
             before, started, clock = line.sent, time.perf_counter(), [time.process_time()]
-            if isinstance(step, ExactFloor):
-                kept = line.answer(floor.server_ahead(step, values, transfers))
+            if not isinstance(step, Lookup):
+                kept = line.answer(turns_of(step).server_ahead(step, values, transfers))
             else:
                 kept = line.answer(lookup.server_ahead(step, values, transfers), 3)
             middle = time.perf_counter()
             clock.append(time.process_time())
-            if isinstance(step, ExactFloor):
-                found = line.begin(floor.server_online(step, kept, own))
-                right = (x >> step.f).clip(0, step.most or None) if step.relu else x >> step.f
+            if not isinstance(step, Lookup):
+                found = line.begin(turns_of(step).server_online(step, kept, own))
+                right = x >> step.f if isinstance(step, Floor) else (x >> step.f).clip(0, step.most or None)
             else:
                 index = (x.astype(np.uint64) - line.connection.recv()) & np.uint64(255)
                 middle = time.perf_counter()

@@ -13,13 +13,25 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from privcirnet.he.mpc.ot.session import ReceiverOts, SenderOts
+from privcirnet.he.mpc.gadgets import bits, minus, pick, split, zeros
+from privcirnet.he.mpc.ot.session import ReceiverOts, SenderOts, planes
 from privcirnet.he.ring.modular import Residues
 
 Factors = frozenset[int]
 """Inputs of a merge that are multiplied, by number."""
 Planes = Residues | dict[int, Residues]
 """Planes by the number of their input."""
+
+
+def digits_of(values: Residues, tables: Sequence["DigitTable"]) -> list[Residues]:
+    """Return the planes of the digit of each table, the lowest bits first."""
+    sizes = [table.bits for table in tables]
+    return split(planes(values, sum(sizes)), sizes)
+
+
+def by_part(results: Residues, parts: Sequence["DigitTable | Merge"]) -> list[Residues]:
+    """Return the results of each part."""
+    return split(results, [part.outputs for part in parts])
 
 
 def offer(offered: SenderOts, slot: int, strings: Residues, flip: Residues | None = None) -> tuple[Residues, Residues]:
@@ -320,6 +332,46 @@ class Merge:
                     total = total ^ np.bitwise_and.reduce(factors + mine)
             outputs.append(total)
         return np.array(outputs)
+
+
+@dataclass(frozen=True)
+class Lift:
+    """A sum of products of split bits, of which one at most is 1, as a number in shares: the last message of a trip.
+
+    The chooser learns its part m of each bit online, the helper knows its part l ahead. m + l mod 2 is l + m (1 - 2 l):
+    a product is a sum of products of some m, each times a number that the helper offers ahead.
+
+    Attributes:
+        terms: products; inputs have numbers.
+    """
+
+    terms: tuple[Factors, ...]
+
+    @cached_property
+    def choices(self) -> list[Factors]:
+        """Products of the chooser's bits that it chooses by, each a slot."""
+        return _sorted(s for term in self.terms for s in _subsets(term, range(1, len(term) + 1)))
+
+    def bits(self, inputs: Residues) -> list[Residues]:
+        """Return what the chooser chooses, a plane each; ``inputs``: its parts."""
+        return [_product(inputs, choice) for choice in self.choices]
+
+    def numbers(self, ahead: Residues, m: int) -> list[Residues]:
+        """Return the helper's numbers mod m, (values,): its addend, and one for each choice.
+
+        Args:
+            ahead: its parts of the inputs.
+            m: more than the number of terms.
+        """
+        return [self._number(choice, ahead, m) for choice in (frozenset[int](), *self.choices)]
+
+    def _number(self, choice: Factors, ahead: Residues, m: int) -> Residues:
+        """Return the products of its other parts, each as often negated as a part of the choice is 1."""
+        ones = ~np.zeros_like(ahead[0])
+        rest = [_product(ahead, term - choice) if choice < term else ones for term in self.terms if choice <= term]
+        total = sum(map(bits, rest), zeros(bits(ones)))
+        negated = np.bitwise_xor.reduce([~ones, *(ahead[i] for i in choice)])
+        return pick(negated, total, minus(zeros(total), total, m))
 
 
 def _subsets(of: Factors, sizes: Iterable[int]) -> list[Factors]:

@@ -1,4 +1,4 @@
-"""The circuit of an exact floor: digits of the doubled shares, merges of their results, and the top with the signs.
+"""The circuits of exact steps: digits of the doubled shares, merges of their results, and the top with the signs.
 
 A number is read from its low part, whose carry is a result, and the bits above it, of which the highest is the sign.
 The sign of a ReLU is the carry into that bit and the shares' own highest bits. A clip looks both signs up: its last two
@@ -10,40 +10,42 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, product
 
-from privcirnet.he.mpc.carries import DigitTable, Factors, Merge, bits_of_sums, carry, propagates
+from privcirnet.he.mpc.carries import DigitTable, Factors, Lift, Merge, bits_of_sums, carry, propagates
 from privcirnet.he.program.exact import MOST_BEYOND
 
 Sum = tuple[Factors, ...]
 """Products that are added."""
 
-_LEAST_DIGIT, _MOST_DIGIT = 3, 5
-"""Bits of a digit, whose table has 2^bits entries."""
+_LEAST_DIGIT, _MOST_DIGIT, _MOST_LIFTED = 3, 5, 6
+"""Bits of a digit, whose table has 2^bits entries; and of one whose results are lifted."""
 _MOST_RANGE = 4
 """Bits of a digit with a threshold, which has six results: a transfer hides 64 bits."""
 _MERGED = 3
 """Digits that a merge takes beyond the low part: with one more its transfers double."""
 _TRANSFER_BITS = 16
 """Bits of messages and tables that take as long as a transfer, about."""
+_LIFTED_TRANSFERS = 3
+"""Transfers that take as long as one of a number, which is kept until there is an image."""
 
 
 @dataclass(frozen=True)
 class Circuit:
-    """The digits of an exact floor and the use of their results, which are numbered through all digits.
+    """The digits of an exact ReLU and the use of their results, which are numbered through all digits.
 
     Attributes:
         digits: digits, low before high.
         merges: merges of digits' results, whose results are numbered through all merges; first the low part's carry.
-        top: merge of these to the signs; None for the floor alone.
+        top: merge of these to the signs.
     """
 
     digits: tuple[DigitTable, ...]
     merges: tuple[Merge, ...]
-    top: Merge | None
+    top: Merge
 
     @cached_property
     def price(self) -> int:
         """Transfers, tables and messages of a value, in bits."""
-        merges = [*self.merges, *([self.top] if self.top else [])]
+        merges = [*self.merges, self.top]
         transfers = sum(digit.bits for digit in self.digits) + sum(len(merge.choices) for merge in merges)
         planes = sum(merge.flip_planes + merge.help_planes + merge.online_planes for merge in merges)
         return _TRANSFER_BITS * transfers + planes + sum(d.ahead_planes + d.online_planes for d in self.digits)
@@ -55,18 +57,39 @@ def cheapest_circuit(low: int, high: int, threshold: int = 0) -> Circuit:
 
     Args:
         low: bits of the low part; 0: there is none.
-        high: bits above it, with the sign; 0: the carry alone is wanted.
+        high: bits above it, with the sign.
         threshold: number of the high part from which values are clipped; 0: they are not.
     """
     options = _clips(low, high, threshold) if threshold else _carries(low, high)
     return min(options, key=lambda circuit: circuit.price)
 
 
+@dataclass(frozen=True)
+class LiftedCarry:
+    """The digits of a number, low before high, and the carry out of them as a number."""
+
+    digits: tuple[DigitTable, ...]
+    lift: Lift
+
+    def price(self, width: int) -> int:
+        """Return its transfers, tables and messages of a value, in bits; ``width``: bits of a number's shares."""
+        tables = sum(_TRANSFER_BITS * d.bits + d.ahead_planes + d.online_planes for d in self.digits)
+        return tables + (_LIFTED_TRANSFERS * _TRANSFER_BITS + width + 1) * len(self.lift.choices)
+
+
+@lru_cache(maxsize=1024)
+def cheapest_carry(bits: int, width: int) -> LiftedCarry:
+    """Return the carry out of so many bits with the least transfers and bytes, in shares of ``width`` bits."""
+    options = [_digits_of(sizes) for sizes in _widths(bits, _MOST_LIFTED)]
+    lifted = (LiftedCarry(tuple(digits), Lift(_carry(carries, range(len(digits))))) for digits, carries in options)
+    return min(lifted, key=lambda circuit: circuit.price(width))
+
+
 def _carries(low: int, high: int) -> Iterator[Circuit]:
-    for lows, highs in product(_widths(low), _widths(max(0, high - 1))):
+    for lows, highs in product(_widths(low), _widths(high - 1)):
         for merged in _merged_counts(lows, highs):
             digits, merges, into = _chained(lows, highs, merged)
-            yield Circuit(tuple(digits), tuple(merges), Merge((into,)) if high else None)
+            yield Circuit(tuple(digits), tuple(merges), Merge((into,)))
 
 
 def _clips(low: int, high: int, threshold: int) -> Iterator[Circuit]:
@@ -87,9 +110,9 @@ def _clips(low: int, high: int, threshold: int) -> Iterator[Circuit]:
                 yield Circuit((*digits, *tables), (*merges, *more), Merge((inside, above)))
 
 
-def _widths(bits: int) -> Iterator[tuple[int, ...]]:
+def _widths(bits: int, most: int = _MOST_DIGIT) -> Iterator[tuple[int, ...]]:
     """Yield ways to cut bits into digits of like size, the larger ones first."""
-    for count in range(-(-bits // _MOST_DIGIT), -(-bits // _LEAST_DIGIT) + 1):
+    for count in range(-(-bits // most), -(-bits // _LEAST_DIGIT) + 1):
         yield tuple(bits // count + (i < bits % count) for i in range(count))
 
 
@@ -104,8 +127,7 @@ def _chained(low: Sequence[int], high: Sequence[int], merged: int) -> tuple[list
     Args:
         merged: digits of the high part that the first merge takes.
     """
-    digits = [DigitTable(n, (carry(n), propagates(n))[: 1 + (i > 0)]) for i, n in enumerate([*low, *high])]
-    carries = [0, *accumulate(digit.outputs for digit in digits)]
+    digits, carries = _digits_of([*low, *high])
     first, count = len(low) + merged, len(digits)
     ends = [end for end in dict.fromkeys((len(low), first)) if end]
     merges = [Merge(tuple(_carry(carries, range(end)) for end in ends))] if ends else []
@@ -113,6 +135,12 @@ def _chained(low: Sequence[int], high: Sequence[int], merged: int) -> tuple[list
     merges += [Merge((_carry(carries, part), (frozenset(carries[i] + 1 for i in part),))) for part in parts]
     results = [merges[0].outputs - 1, *range(merges[0].outputs, _count(merges), 2)] if merges else []
     return digits, merges, _carry(results, range(len(results)))
+
+
+def _digits_of(widths: Sequence[int]) -> tuple[list[DigitTable], list[int]]:
+    """Return digits of these widths with their carries and how these propagate, and the numbers of the carries."""
+    digits = [DigitTable(n, (carry(n), propagates(n))[: 1 + (i > 0)]) for i, n in enumerate(widths)]
+    return digits, [0, *accumulate(digit.outputs for digit in digits)]
 
 
 def _carry(carries: Sequence[int], digits: range) -> Sum:

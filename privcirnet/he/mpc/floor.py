@@ -1,4 +1,4 @@
-"""Exact floor(x / 2^f), or ReLU or clip and floor, of values in shares mod t: carries in two round trips.
+"""Exact ReLU or clip and floor(x / 2^f) of values in shares mod t: carries in two round trips.
 
 Let t = 1 mod 2^z, U and V twice the shares mod t, so that U + V = 2 x + w t with a w of 0, 1 or 2. Modulo 2^z that is
 2 x + w, **whatever the wrap is**: the bits of U + V from f + 1 to z - 1 are those of floor(x / 2^f), k = z - f - 1 of
@@ -15,22 +15,19 @@ negative, and 0 may be read as negative.
 has more factors of two, r = [0 <= S < threshold] and h = [S >= threshold, not negative] are functions of two digits
 and of the carry into them; the output is r Z + h M, where bits above those of the threshold are 0 in Z.
 
-*Floor alone.* x + B is under t / 4 for a bound B on |x|, so U or V above t / 2 tells w: only the low bits are added.
-
 The client's share is known before the image, as is the share w that it chooses of the result. So its digits go into
 tables ahead (:mod:`mpc.carries`), and online four messages pass: the server's digits, the low and high results, the
-top, and the result. Below are the public shape of a step (:class:`ExactFloor`) and each party's turns, ahead, where
+top, and the result. Below are the public shape of a step (:class:`Rectifier`) and each party's turns, ahead, where
 the client begins, and online, where the server does.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from privcirnet.he.mpc.carries import DigitTable, Merge
+from privcirnet.he.mpc.carries import DigitTable, Merge, by_part, digits_of
 from privcirnet.he.mpc.circuit import Circuit, cheapest_circuit
 from privcirnet.he.mpc.gadgets import (
     OfflineState,
@@ -48,35 +45,35 @@ from privcirnet.he.mpc.gadgets import (
     offer_number,
     packed,
     pick,
+    ranges,
     read,
     residues,
     split,
     zeros,
 )
 from privcirnet.he.mpc.ot.session import OtSession, planes
+from privcirnet.he.mpc.truncation import Floor
 from privcirnet.he.program.exact import ExactStep, threshold
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
 
 
 @dataclass(frozen=True)
-class ExactFloor:
-    """The public shape of an exact floor of some values.
+class Rectifier:
+    """The public shape of an exact ReLU of some values, rounded down.
 
     Attributes:
         t: modulus of the shares, odd, under 2^61, 1 mod 2^(f + 1), and mod 2^(f + 1 + k) for a clip.
         f: bits that go.
         m: modulus of the results, t or a power of two.
-        bound: B of |x| for the floor alone, a multiple of 2^f, 8 B < t; 0 for ReLU.
-        bits: k of a ReLU: floor(x / 2^f) is at least -2^(k-1) and under 2^(k-1); 0 for the floor alone.
+        bits: k: floor(x / 2^f) is at least -2^(k-1) and under 2^(k-1).
         most: M of a clip, under m and 2^(k-1); 0: a ReLU has none.
     """
 
     t: int
     f: int
     m: int
-    bound: int = 0
-    bits: int = 0
+    bits: int
     most: int = 0
 
     def __post_init__(self) -> None:
@@ -84,22 +81,8 @@ class ExactFloor:
         twos = self.f + 1 + self.bits * self.clips
         if self.t % (1 << twos) != 1:
             raise ValueError(f"t must be 1 mod 2^{twos}, is {self.t}")
-        if self.relu == (self.bound > 0) or self.bound % (1 << self.f) or 8 * self.bound >= self.t:
-            raise ValueError(f"the bound must be a multiple of 2^{self.f} under t / 8, is {self.bound}")
         if self.most and not 0 < self.most < min(self.m, 1 << self.bits >> 1):
             raise ValueError(f"a ReLU must clip under its modulus and 2^{self.bits - 1}, not at {self.most}")
-
-    @classmethod
-    def of(cls, step: ExactStep, t: int) -> "ExactFloor":
-        """Return the shape of a program's step."""
-        if step.rectifies:
-            return cls(t, step.bits, step.modulus or t, bits=step.integer_bits, most=step.top)
-        return cls(t, step.bits, step.modulus or t, step.bound)
-
-    @property
-    def relu(self) -> bool:
-        """True if negative values become zero."""
-        return self.bits > 0
 
     @property
     def clips(self) -> bool:
@@ -109,18 +92,16 @@ class ExactFloor:
     @property
     def unrounded(self) -> bool:
         """True if values between stay as they are."""
-        return self.relu and not self.f and self.m == self.t and not self.clips
+        return not self.f and self.m == self.t and not self.clips
 
     @property
     def low(self) -> bool:
         """True if the sign is read from the low bits; else all bits tell it, by the wrap of the shares."""
-        return self.relu and self.t % (2 << self.f + self.bits) == 1
+        return self.t % (2 << self.f + self.bits) == 1
 
     @property
     def high_bits(self) -> int:
         """Bits that are added beyond the low part, without the sign."""
-        if not self.relu:
-            return 0
         return self.f + self.bits - self.cut if self.low else (self.t1 + 1).bit_length()
 
     @property
@@ -134,7 +115,7 @@ class ExactFloor:
 
         With low bits nothing, but 1 less where nothing is rounded.
         """
-        if self.low or not self.relu:
+        if self.low:
             return 0, -self.unrounded
         return 1 << self.cut, (1 << self.high_bits) - self.t1 - 1 << self.cut
 
@@ -161,7 +142,7 @@ class ExactFloor:
     @cached_property
     def circuit(self) -> Circuit:
         """Digits, merges and the top."""
-        return cheapest_circuit(self.cut, self.high_bits + self.relu, self.threshold)
+        return cheapest_circuit(self.cut, self.high_bits + 1, self.threshold)
 
     @property
     def digits(self) -> tuple[DigitTable, ...]:
@@ -174,50 +155,34 @@ class ExactFloor:
         return self.circuit.merges
 
     @property
-    def top(self) -> Merge | None:
-        """Merge of a ReLU, to the signs; the server chooses."""
+    def top(self) -> Merge:
+        """Merge to the signs; the server chooses."""
         return self.circuit.top
 
     @property
     def signs(self) -> int:
         """Results of the top: whether a value stays, and of a clip whether it is the most."""
-        return self.relu + self.clips
-
-    @property
-    def top_flips(self) -> int:
-        """Planes that the server sends ahead for the top."""
-        return self.top.flip_planes if self.top else 0
-
-    @property
-    def top_help(self) -> int:
-        """Planes that the client sends ahead for the top."""
-        return self.top.help_planes if self.top else 0
-
-    @property
-    def top_products(self) -> int:
-        """Products of the top."""
-        return len(self.top.products) if self.top else 0
+        return 1 + self.clips
 
     @property
     def summands(self) -> int:
         """Products that a result before the sign counts is made of: with the carry, and with the wrap."""
-        return 0 if self.unrounded else 1 + ((1 + self.relu) * self.wrap % self.m > 0)
+        return 0 if self.unrounded else 1 + (2 * self.wrap % self.m > 0)
 
     @property
     def products(self) -> int:
         """Bits of the server times numbers that the client knows ahead."""
-        return self.summands + (1 + self.summands if self.relu else 0)
+        return 2 * self.summands + 1
 
     @cached_property
     def down(self) -> list[range]:
         """Slots of transfers in which the server chooses: for each digit, the top, the products."""
-        tops = [len(self.top.choices)] if self.top else [0]
-        return list(_ranges([d.bits for d in self.digits] + tops + [self.products]))
+        return list(ranges([*(digit.bits for digit in self.digits), len(self.top.choices), self.products]))
 
     @cached_property
     def up(self) -> list[range]:
         """Slots in which the client chooses: for each merge, the last products."""
-        return list(_ranges([len(merge.choices) for merge in self.merges] + [self.signs]))
+        return list(ranges([len(merge.choices) for merge in self.merges] + [self.signs]))
 
     @property
     def width(self) -> int:
@@ -233,41 +198,48 @@ class ExactFloor:
         """Return bits a value of the messages ahead but for transfers: client's, server's, client's."""
         first, second = sum(m.flip_planes for m in self.merges), sum(m.help_planes for m in self.merges)
         tables = sum(digit.ahead_planes for digit in self.digits)
-        clip, third = self.clips * self.width, tables + self.top_help + self.products * self.width
-        return first, second + self.top_flips + clip, third
+        clip, third = self.clips * self.width, tables + self.top.help_planes + self.products * self.width
+        return first, second + self.top.flip_planes + clip, third
 
     def online_bits(self) -> tuple[tuple[int, ...], ...]:
         """Return bits a value of each part of the messages online, the server's first."""
         first = sum(digit.online_planes for digit in self.digits)
         second = sum(merge.online_planes for merge in self.merges)
-        third = (self.top.online_planes + self.products, self.width) if self.top else (self.products,)
+        third = (self.top.online_planes + self.products, self.width)
         return (first,), (second,), third, (self.width + self.signs,)
 
 
-def _ranges(sizes: list[int]) -> Iterator[range]:
-    start = 0
-    for size in sizes:
-        yield range(start, start + size)
-        start += size
+def shape_of(step: ExactStep, t: int) -> Rectifier | Floor:
+    """Return the shape of a program's step."""
+    if step.rectifies:
+        return Rectifier(t, step.bits, step.modulus or t, step.integer_bits, step.top)
+    return Floor(t, step.bits, step.modulus or t, step.bound)
 
 
-def client_planes(floor: ExactFloor) -> list[int]:
+def client_planes(floor: Rectifier) -> list[int]:
     """Return the counts of what the client keeps in planes.
 
     They are its tables, choices, what it knows ahead of the results of merges, shares of their products and of the
-    top's, and a bit of its share: for a ReLU the one above those that are lifted, else whether it is above t / 2.
+    top's, and the bit of its share above those that are lifted.
     """
     tables = [digit.table_planes for digit in floor.digits]
     shares = [len(merge.products) for merge in floor.merges]
-    return [*tables, floor.up[-1].stop, sum(merge.outputs for merge in floor.merges), *shares, floor.top_products, 1]
+    return [
+        *tables,
+        floor.up[-1].stop,
+        sum(merge.outputs for merge in floor.merges),
+        *shares,
+        len(floor.top.products),
+        1,
+    ]
 
 
-def client_numbers(floor: ExactFloor) -> int:
+def client_numbers(floor: Rectifier) -> int:
     """Return the count of the client's numbers: a key for each product, its addend, and parts of the last ones."""
     return floor.products + 1 + floor.signs
 
 
-def server_planes(floor: ExactFloor) -> list[int]:
+def server_planes(floor: Rectifier) -> list[int]:
     """Return the counts of what the server keeps in planes: as the client, and what it knows ahead of signs."""
     tables = [digit.table_planes for digit in floor.digits]
     shares = [len(merge.products) for merge in floor.merges]
@@ -276,17 +248,17 @@ def server_planes(floor: ExactFloor) -> list[int]:
         floor.down[-1].stop,
         sum(d.outputs for d in floor.digits),
         *shares,
-        floor.top_products,
+        len(floor.top.products),
         floor.signs,
     ]
 
 
-def server_numbers(floor: ExactFloor) -> int:
+def server_numbers(floor: Rectifier) -> int:
     """Return the count of the server's numbers: its part of each product, and keys of the last."""
-    return floor.products + floor.relu + floor.signs
+    return floor.products + 1 + floor.signs
 
 
-def client_offline(floor: ExactFloor, share: Residues, transfers: OtSession) -> PartyCoroutine[OfflineState]:
+def client_offline(floor: Rectifier, share: Residues, transfers: OtSession) -> PartyCoroutine[OfflineState]:
     """Take the client's turns ahead.
 
     Args:
@@ -306,22 +278,20 @@ def client_offline(floor: ExactFloor, share: Residues, transfers: OtSession) -> 
 
     down = transfers.help(floor.down[-1].stop, share.size, received[0])
     downs = [down.some(slots) for slots in floor.down]
-    inputs = zip(floor.digits, downs, _digits(floor, added), strict=False)
+    inputs = zip(floor.digits, downs, digits_of(added, floor.digits), strict=False)
     tables = threads.each(lambda of: of[0].client_table(*of[1:]), inputs)
-    sizes = [*(merge.help_planes for merge in floor.merges), floor.top_flips, floor.clips * floor.width]
+    sizes = [*(merge.help_planes for merge in floor.merges), floor.top.flip_planes, floor.clips * floor.width]
     *helped, top_flips, clip = read(received[1], sizes, words)
     shares = [merge.choose_ahead(c, p) for merge, c, p in zip(floor.merges, ups, helped, strict=False)]
     fresh = fresh_planes(sum(merge.outputs for merge in floor.merges), words)
-    top = top_shares = np.empty((0, words), dtype=np.uint64)
-    if floor.top:
-        top, top_shares = floor.top.help_ahead(downs[-2], fresh, top_flips)
+    top, top_shares = floor.top.help_ahead(downs[-2], fresh, top_flips)
     wrapped = bits(bit) * np.uint64(floor.wrap % m)
     rounded = (minus(u1 % np.uint64(m), wrapped, m) + bits(fresh[0])) % np.uint64(m)
     constant = share if floor.unrounded else rounded
     numbers = _client_numbers(floor, fresh[0], bit, constant)
     keys = threads.each(lambda i: helper_keys(downs[-1], i, m), range(floor.products))
     offers = [offer_number(x, distance, m) for x, (_, distance) in zip(numbers, keys, strict=True)]
-    last = [residues(ups[-1].keys[0], m)] if floor.relu else []
+    last = [residues(ups[-1].keys[0], m)]
     last += [accept_number(ups[-1], 1, numbers_of(clip, m), m)] if floor.clips else []
     yield [joined([message for message, _ in tables] + [top]), packed(offers, floor.width)]
 
@@ -329,7 +299,7 @@ def client_offline(floor: ExactFloor, share: Residues, transfers: OtSession) -> 
     return OfflineState(np.concatenate(stored), np.array([first for first, _ in keys] + [constant] + last))
 
 
-def _client_numbers(floor: ExactFloor, carry: Residues, bit: Residues, constant: Residues) -> list[Residues]:
+def _client_numbers(floor: Rectifier, carry: Residues, bit: Residues, constant: Residues) -> list[Residues]:
     """Return the numbers that the client offers for products.
 
     Args:
@@ -340,14 +310,12 @@ def _client_numbers(floor: ExactFloor, carry: Residues, bit: Residues, constant:
     if floor.unrounded:
         return [constant]
     m, ones = floor.m, np.ones_like(constant)
-    sign, above = pick(carry, ones, minus(zeros(ones), ones, m)), bits(bit)
-    if not floor.relu:
-        return [sign, (ones - above) * np.uint64(-floor.wrap % m)][: floor.summands]
-    summands = [sign, above * np.uint64(2 * floor.wrap % m)][: floor.summands]
+    sign = pick(carry, ones, minus(zeros(ones), ones, m))
+    summands = [sign, bits(bit) * np.uint64(2 * floor.wrap % m)][: floor.summands]
     return [*summands, constant, *summands]
 
 
-def server_ahead(floor: ExactFloor, values: int, transfers: OtSession) -> PartyCoroutine[OfflineState]:
+def server_ahead(floor: Rectifier, values: int, transfers: OtSession) -> PartyCoroutine[OfflineState]:
     """Take the server's turns ahead.
 
     Args:
@@ -365,16 +333,16 @@ def server_ahead(floor: ExactFloor, values: int, transfers: OtSession) -> PartyC
     merged = threads.each(lambda of: of[0].help_ahead(of[1], fresh, of[2]), inputs)
     down, extension = transfers.choose(floor.down[-1].stop, values)
     downs = [down.some(slots) for slots in floor.down]
-    top_flips = [floor.top.flips(downs[-2])] if floor.top else []
+    top_flips = floor.top.flips(downs[-2])
     signs, last = fresh_planes(floor.signs, words), up.some(floor.up[-1])
     keys = [helper_keys(last, i, m) for i in range(floor.signs)]
     clip = [offer_number(number, keys[1][1], m) for number in _beyond(floor, signs)]
-    outgoing = joined([message for message, _ in merged] + top_flips) + packed(clip, floor.width)
+    outgoing = joined([*(message for message, _ in merged), top_flips]) + packed(clip, floor.width)
     received = yield [extension, outgoing]
 
-    *parts, top = read(received[0], [*(d.ahead_planes for d in floor.digits), floor.top_help], words)
+    *parts, top = read(received[0], [*(d.ahead_planes for d in floor.digits), floor.top.help_planes], words)
     tables = threads.each(lambda of: of[0].server_table(*of[1:]), zip(floor.digits, downs, parts, strict=False))
-    top_shares = floor.top.choose_ahead(downs[-2], top) if floor.top else np.empty((0, words), dtype=np.uint64)
+    top_shares = floor.top.choose_ahead(downs[-2], top)
     offers = [numbers_of(part, m) for part in read(received[1], [floor.width] * floor.products, words)]
     numbers = threads.each(lambda i: accept_number(downs[-1], i, offers[i], m), range(floor.products))
     yield []
@@ -385,7 +353,7 @@ def server_ahead(floor: ExactFloor, values: int, transfers: OtSession) -> PartyC
     return OfflineState(np.concatenate(stored), np.array(numbers + firsts))
 
 
-def client_online(floor: ExactFloor, state: OfflineState, result: Residues) -> PartyCoroutine[None]:
+def client_online(floor: Rectifier, state: OfflineState, result: Residues) -> PartyCoroutine[None]:
     """Take the client's turns online.
 
     Args:
@@ -400,18 +368,15 @@ def client_online(floor: ExactFloor, state: OfflineState, result: Residues) -> P
     parts = read(received[0], [d.online_planes for d in floor.digits], words)
     answers = [d.answer(d.shaped(table), part) for d, table, part in zip(floor.digits, tables, parts, strict=True)]
     results = np.concatenate(answers)
-    merged = zip(floor.merges, floor.up, shares, _split(fresh, floor.merges), strict=False)
+    merged = zip(floor.merges, floor.up, shares, by_part(fresh, floor.merges), strict=False)
     received = yield [joined([g.choose(results, choices[s.start : s.stop], p, f) for g, s, p, f in merged])]
 
-    tops, flips = read(received[0], [floor.top.online_planes if floor.top else 0, floor.products], words)
+    tops, flips = read(received[0], [floor.top.online_planes, floor.products], words)
     constant = state.numbers[floor.products]
     numbers = _client_numbers(floor, fresh[0], bit[0], constant)
     triples = zip(numbers, state.numbers[: floor.products], flips, strict=True)
     products = [helper_share(x, first, flip, m) for x, first, flip in triples]
     output = sum(products[: floor.summands], constant) % np.uint64(m)
-    if not floor.top:
-        yield [packed([minus(output, result, m)], floor.width)]
-        return
     signs = floor.top.help(fresh, top_shares, tops)
     if not floor.clips:
         signs = ~(bit ^ signs)
@@ -425,7 +390,7 @@ def client_online(floor: ExactFloor, state: OfflineState, result: Residues) -> P
     yield [packed([minus(output, result, m)], floor.width) + joined(flips)]
 
 
-def server_online(floor: ExactFloor, state: OfflineState, share: Residues) -> PartyCoroutine[Residues]:
+def server_online(floor: Rectifier, state: OfflineState, share: Residues) -> PartyCoroutine[Residues]:
     """Take the server's turns online.
 
     Args:
@@ -436,12 +401,11 @@ def server_online(floor: ExactFloor, state: OfflineState, share: Residues) -> Pa
     """
     t, m, words = np.uint64(floor.t), floor.m, state.planes.shape[1]
     *tables, choices, fresh, shares, top_shares, signs = _kept(floor, server_planes(floor), state)
-    shifted = (share + np.uint64(floor.bound)) % t
-    v = (shifted + shifted) % t
+    v = (share + share) % t
     added = v + np.uint64(floor.addends[1] % (1 << 64))
     high, bit = _parted(floor, added if floor.low else v)
-    digits = _digits(floor, added)
-    selections = zip(floor.digits, digits, floor.down, tables, _split(fresh, floor.digits), strict=False)
+    digits = digits_of(added, floor.digits)
+    selections = zip(floor.digits, digits, floor.down, tables, by_part(fresh, floor.digits), strict=False)
     received = yield [joined([d.choose(x, choices[s.start : s.stop], d.shaped(y), f) for d, x, s, y, f in selections])]
 
     parts = read(received[0], [merge.online_planes for merge in floor.merges], words)
@@ -449,12 +413,6 @@ def server_online(floor: ExactFloor, state: OfflineState, share: Residues) -> Pa
     outputs = np.concatenate([merge.help(fresh, products, part) for merge, products, part in merged])
     carry = outputs[0]
     last = choices[floor.down[-1].start :]
-    if not floor.top:
-        flips, products = _chosen(floor, [carry, bit][: floor.summands], last, state.numbers)
-        offset = np.full_like(high, (floor.bound >> floor.f) % m)
-        received = yield [flips]
-        result = (minus(high % np.uint64(m), offset, m) + sum(products)) % np.uint64(m)
-        return (result + numbers_of(read(received[0], [floor.width], words)[0], m)) % np.uint64(m)
     second = choices[floor.down[-2].start : floor.down[-2].stop]
     top = floor.top.choose(outputs, second, top_shares, signs if floor.clips else signs ^ bit)
     sign, summands = signs[0], [carry, bit][: floor.summands]
@@ -472,40 +430,27 @@ def server_online(floor: ExactFloor, state: OfflineState, share: Residues) -> Pa
     return (d + sum(helped + clipped) + numbers_of(result, m)) % np.uint64(m)
 
 
-def _parted(floor: ExactFloor, doubled: Residues) -> tuple[Residues, Residues]:
+def _parted(floor: Rectifier, doubled: Residues) -> tuple[Residues, Residues]:
     """Return a party's share of the rounded value and a plane with the bit that tells whether it wraps."""
     rounded = doubled >> np.uint64(floor.cut)
-    if not floor.relu:
-        return rounded, planes((doubled > np.uint64(floor.t >> 1)).astype(np.uint64), 1)[0]
     if not floor.low:
         return rounded, planes(doubled, 1)[0]
     return rounded & np.uint64((1 << floor.lifted) - 1), planes(rounded >> np.uint64(floor.lifted), 1)[0]
 
 
-def _beyond(floor: ExactFloor, signs: Residues) -> list[Residues]:
+def _beyond(floor: Rectifier, signs: Residues) -> list[Residues]:
     """Return of a clip by how much h M changes with the client's part of h, (values,)."""
     ends = [np.full(64 * signs.shape[1], number, dtype=np.uint64) for number in (floor.most, floor.m - floor.most)]
     return [pick(sign, *ends) for sign in signs[1:]]
 
 
-def _chosen(floor: ExactFloor, bit: list[Residues], choices: Residues, parts: Residues) -> tuple[bytes, list[Residues]]:
+def _chosen(floor: Rectifier, bit: list[Residues], choices: Residues, parts: Residues) -> tuple[bytes, list[Residues]]:
     """Return the server's message of its products, and its shares."""
     pairs = [choose_bit(b, c, p, floor.m) for b, c, p in zip(bit, choices, parts, strict=False)]
     return joined([flip for flip, _ in pairs]), [share for _, share in pairs]
 
 
-def _kept(floor: ExactFloor, sizes: list[int], state: OfflineState) -> list[Any]:
+def _kept(floor: Rectifier, sizes: list[int], state: OfflineState) -> list[Any]:
     """Return a party's stored planes: tables, choices, fresh bits, shares of merges, of the top, a bit."""
     parts, digits = split(state.planes, sizes), len(floor.digits)
     return [*parts[:digits], *parts[digits : digits + 2], parts[digits + 2 : -2], *parts[-2:]]
-
-
-def _digits(floor: ExactFloor, values: Residues) -> list[Residues]:
-    """Return the planes of each digit, the lowest bits first."""
-    sizes = [digit.bits for digit in floor.digits]
-    return split(planes(values, sum(sizes)), sizes)
-
-
-def _split(results: Residues, parts: Sequence[DigitTable | Merge]) -> list[Residues]:
-    """Return the results of each part."""
-    return split(results, [part.outputs for part in parts])

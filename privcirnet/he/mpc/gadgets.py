@@ -8,9 +8,9 @@ the chooser learns its bit online and says whether it differs from its transfer'
 """
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -40,8 +40,12 @@ def fresh_planes(count: int, words: int) -> Residues:
 
 def split(rows: Residues, sizes: Sequence[int]) -> list[Residues]:
     """Return rows in parts of so many each."""
-    ends = np.cumsum([0, *sizes]).tolist()
-    return [rows[start:end] for start, end in pairwise(ends)]
+    return [rows[part.start : part.stop] for part in ranges(sizes)]
+
+
+def ranges(sizes: Sequence[int]) -> Iterator[range]:
+    """Return ranges of so many numbers each, one after the other."""
+    return (range(start, end) for start, end in pairwise(accumulate(sizes, initial=0)))
 
 
 def joined(parts: Sequence[Residues]) -> bytes:

@@ -18,7 +18,6 @@ look-up". Below are the public shape of a look-up (:class:`Lookup`), and each pa
 begins, and online, where the server does.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -38,6 +37,7 @@ from privcirnet.he.mpc.gadgets import (
     offer_number,
     packed,
     pick,
+    ranges,
     read,
     split,
     zeros,
@@ -123,7 +123,7 @@ class Lookup:
     @cached_property
     def down(self) -> list[range]:
         """Slots in which the server chooses: for its part of each digit, of the low one's vector, and of masks."""
-        return list(_ranges([digit.bits for digit in self.digits] + [self.sides[0], self.entry_bits]))
+        return list(ranges([digit.bits for digit in self.digits] + [self.sides[0], self.entry_bits]))
 
     @property
     def transfers(self) -> int:
@@ -168,13 +168,6 @@ class Lookup:
     def online_bits(self) -> tuple[tuple[int], tuple[int]]:
         """Return bits a value of each part of the messages online, the server's first."""
         return (self.bits + self.entry_bits,), (self.entry_bits + self.width,)
-
-
-def _ranges(sizes: list[int]) -> Iterator[range]:
-    start = 0
-    for size in sizes:
-        yield range(start, start + size)
-        start += size
 
 
 def client_ahead(lookup: Lookup, values: int, transfers: OtSession) -> PartyCoroutine[OfflineState]:

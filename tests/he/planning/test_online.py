@@ -5,7 +5,7 @@ import pytest
 
 from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.mpc.floor import ExactFloor
+from privcirnet.he.mpc.floor import shape_of
 from privcirnet.he.mpc.local.matrix_products import MatrixProducts, matrices
 from privcirnet.he.planning.cost import MESSAGE_BYTE, block_products, clear_work, online_cost, online_seconds
 from privcirnet.he.planning.network_links import NetworkLink
@@ -50,7 +50,7 @@ def test_windows_count_where_there_are_some() -> None:
 
 
 RELU = ExactReLU(3, 1 << 12)
-FLOOR = ExactFloor.of(RELU, (1 << 59) + 1)
+FLOOR = shape_of(RELU, (1 << 59) + 1)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ from tests.he.protocol.mutations import Honest
 from tests.he.protocol.rounds.mutated import Recorded, framed_alike, mutated
 
 SIDES, SOURCES = ("request", "reply"), ("softspoken", "silent")
-AHEAD, ONLINE = {"softspoken": 10, "silent": 12}, 18
+AHEAD, ONLINE = {"softspoken": 10, "silent": 12}, 15
 """Pairs of messages of a preparation, and of an image."""
 TRANSFERS = {"softspoken": range(2, 4), "silent": range(2, 6)}
 """Of a preparation's, those with which transfers begin and are made: half a second each, and also tried one by one."""

@@ -1,8 +1,8 @@
 """The messages of exact steps: a truncation, a ReLU or a clip, and a look-up table. None has a ciphertext.
 
-They cannot be done with an image's own shares: their tables are made of the client's share, which it knows ahead. A
-truncation takes two trips ahead of the image and two with it. A table is a truncation to its index, or a clip to it,
-and the look-up: ahead of the image both go side by side, in three trips; with it the look-up follows, three in all.
+They cannot be done with an image's own shares: their tables are made of the client's share, which it knows ahead. Each
+takes two trips ahead of the image; with it a truncation takes one, a ReLU or a clip two. A table is a truncation to its
+index, or a clip to it, and the look-up: ahead both go side by side, in three trips; with the image the look-up follows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise, zip_longest
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.mpc import floor, lookup
-from privcirnet.he.mpc.floor import ExactFloor
+from privcirnet.he.mpc import floor, lookup, truncation
+from privcirnet.he.mpc.floor import Rectifier
 from privcirnet.he.mpc.gadgets import OfflineState as FloorKept
 from privcirnet.he.mpc.gadgets import OfflineState as PartyKept
 from privcirnet.he.mpc.gadgets import split
@@ -24,6 +25,7 @@ from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.mpc.ot.session import OtSession, given, message_bytes
 from privcirnet.he.mpc.ot.softspoken import ROW_BYTES
+from privcirnet.he.mpc.truncation import Floor
 from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.program.lookup_table import ExactTable
 from privcirnet.he.protocol.rounds.exchange import (
@@ -53,7 +55,7 @@ class FloorOnline:
         rows: range of a piece within the padded values; None: all of them.
     """
 
-    floor: ExactFloor
+    floor: Rectifier | Floor
     shape: tuple[int, ...]
     rows: range | None = field(default=None, kw_only=True)
 
@@ -69,12 +71,12 @@ class FloorOnline:
 
     @property
     def client_keeps(self) -> Mapping[str, int]:
-        sizes = self._keeps(floor.client_planes(self.floor), floor.client_numbers(self.floor))
+        sizes = self._keeps(_turns(self.floor).client_planes(self.floor), _turns(self.floor).client_numbers(self.floor))
         return {SHARE: self.values, **sizes}
 
     @property
     def server_keeps(self) -> Mapping[str, int]:
-        return self._keeps(floor.server_planes(self.floor), floor.server_numbers(self.floor))
+        return self._keeps(_turns(self.floor).server_planes(self.floor), _turns(self.floor).server_numbers(self.floor))
 
     def _keeps(self, planes: list[int], numbers: int) -> dict[str, int]:
         return {PLANES: sum(planes) * self.padded // 64, NUMBERS: numbers * self.padded}
@@ -106,12 +108,14 @@ class FloorOnline:
         )
 
     def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
-        return floor.client_online(self.floor, self.shaped(correlation), self.pad(correlation[SHARE]))
+        return _turns(self.floor).client_online(self.floor, self.shaped(correlation), self.pad(correlation[SHARE]))
 
     def server(
         self, layer: ClearLinear | None, correlation: Kept, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
-        values = yield from floor.server_online(self.floor, self.shaped(correlation), self.raised(shares[0]))
+        values = yield from _turns(self.floor).server_online(
+            self.floor, self.shaped(correlation), self.raised(shares[0])
+        )
         return values[: self.values].reshape(self.shape)
 
     def raised(self, share: Residues) -> Residues:
@@ -141,7 +145,7 @@ class FloorExchange(Exchange):
     rows: range | None = field(default=None, kw_only=True)
 
     @property
-    def floor(self) -> ExactFloor:
+    def floor(self) -> Rectifier | Floor:
         """The function that is computed."""
         return _floor(self.operation, self.t)
 
@@ -202,7 +206,7 @@ class FloorExchange(Exchange):
         self, shares: ClientShares, engine: ClientEngine, transfers: OtSession | None
     ) -> PartyCoroutine[Residues]:
         share = self.online.pad(shares[0])
-        return flat((yield from floor.client_offline(self.floor, share, given(transfers))))
+        return flat((yield from _turns(self.floor).client_offline(self.floor, share, given(transfers))))
 
     def server(
         self,
@@ -212,13 +216,18 @@ class FloorExchange(Exchange):
         keys: EvaluationKeys,
         transfers: OtSession | None,
     ) -> PartyCoroutine[Residues]:
-        return flat((yield from floor.server_ahead(self.floor, self.online.padded, given(transfers))))
+        return flat((yield from _turns(self.floor).server_ahead(self.floor, self.online.padded, given(transfers))))
 
 
 @lru_cache(maxsize=256)
-def _floor(step: ExactStep, t: int) -> ExactFloor:
+def _floor(step: ExactStep, t: int) -> Rectifier | Floor:
     """Return a shape, which all pieces of a node share."""
-    return ExactFloor.of(step, t)
+    return floor.shape_of(step, t)
+
+
+def _turns(shape: Rectifier | Floor) -> Any:
+    """Return the module with the parties' turns of a shape."""
+    return truncation if isinstance(shape, Floor) else floor
 
 
 def flat(*correlations: FloorKept) -> Residues:
@@ -273,10 +282,10 @@ class TableOnline(FloorOnline):
 
     def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         index_kept, table_kept = self._parted(correlation, self.index.client_keeps)
-        index = floor.client_online(self.floor, index_kept, table_kept.numbers[-1])
+        index = _turns(self.floor).client_online(self.floor, index_kept, table_kept.numbers[-1])
         table = lookup.client_online(self.lookup, table_kept, self.pad(correlation[SHARE]))
         message = [*next(index), *next(table)]
-        for side in (index, index, table):
+        for side in (*(index,) * (len(self.floor.online_bits()) // 2), table):
             message = side.send((yield message))
         yield message
 
@@ -287,7 +296,7 @@ class TableOnline(FloorOnline):
         first, m = self.operation.first, self.floor.m
         before, after = (first << self.floor.f, 0) if self.operation.clips else (0, first)
         share = (self.raised(shares[0]) + np.uint64(-before % t)) % np.uint64(t)
-        output = yield from floor.server_online(self.floor, index_kept, share)
+        output = yield from _turns(self.floor).server_online(self.floor, index_kept, share)
         index = (output - np.uint64(after % m)) & np.uint64(m - 1)
         output = yield from lookup.server_online(self.lookup, table_kept, index)
         return output[: self.values].reshape(self.shape)
@@ -340,7 +349,7 @@ class TableExchange(FloorExchange):
     def client(
         self, shares: ClientShares, engine: ClientEngine, transfers: OtSession | None
     ) -> PartyCoroutine[Residues]:
-        index = floor.client_offline(self.floor, self.online.pad(shares[0]), given(transfers))
+        index = _turns(self.floor).client_offline(self.floor, self.online.pad(shares[0]), given(transfers))
         table = lookup.client_ahead(self.lookup, self.online.padded, given(transfers))
         received = yield [*next(index), *next(table)]
         received = yield [*index.send(received[:2]), *table.send(received[2:])]
@@ -356,7 +365,7 @@ class TableExchange(FloorExchange):
         keys: EvaluationKeys,
         transfers: OtSession | None,
     ) -> PartyCoroutine[Residues]:
-        index = floor.server_ahead(self.floor, self.online.padded, given(transfers))
+        index = _turns(self.floor).server_ahead(self.floor, self.online.padded, given(transfers))
         table = lookup.server_ahead(self.lookup, self.online.padded, given(transfers))
         received = yield [*next(index), *next(table)]
         received = yield [*index.send(received[:2]), *table.send(received[2:])]

@@ -47,7 +47,7 @@ def test_a_client_is_given_the_class_alone_the_first_of_equal_ones(count: int) -
     for number, image in enumerate(images):
         used = "prepared" if number < 4 else ""
         traffic = check(program, client, session, image.reshape(-1, 1, 1), used)
-        assert number > 3 or len(traffic) == schedule_of(program).rounds_online == 3 + 2 * (count - 1).bit_length()
+        assert number > 3 or len(traffic) == schedule_of(program).rounds_online == 2 + 2 * (count - 1).bit_length()
         share = client.shares[program.output.name], session.shares[program.output.name]
         assert modular.add(*share, program.parameters.plain_modulus).item() == image.argmax()
 

@@ -74,9 +74,9 @@ def test_every_value_is_the_integer_networks(program: Program, engine: str) -> N
         assert max(t.down for t in traffic + ahead) <= most.reply
     exact = [e for e in schedule_of(program).exchanges.values() if sum(e.plan.transfers)]
     online = sum(len(trips(e.online.turns(3), "server")) for e in exact)
-    assert online == sum(2 + isinstance(step, ExactTable) for step in exact_steps(program.nodes))
+    assert online == sum(1 + step.rectifies + isinstance(step, ExactTable) for step in exact_steps(program.nodes))
     rounds = 2 + online
-    assert schedule_of(program).rounds_online == rounds - 2 * (program is not PROGRAM), "two truncations side by side"
+    assert schedule_of(program).rounds_online == rounds - (program is not PROGRAM), "two truncations side by side"
 
 
 def test_an_image_without_prepared_work_has_some_made() -> None:

@@ -61,8 +61,8 @@ def test_every_value_is_the_integer_networks(name: str, clips: int) -> None:
 @pytest.mark.parametrize(
     ("ends", "index_bits", "clips", "transfers", "ahead", "online"),
     [
-        ((-128, 127), 8, 0, 42, 127.125, 10.375),
-        ((-512, 127), 10, 0, 68, 325.0, 10.875),
+        ((-128, 127), 8, 0, 44, 134.0, 10.875),
+        ((-512, 127), 10, 0, 70, 334.125, 11.375),
         ((-3900, 127), 8, 1, 69, 157.0, 15.25),
         ((-3900, 300), 8, 2, 72, 190.5, 16.5),
     ],
