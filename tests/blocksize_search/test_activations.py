@@ -98,5 +98,5 @@ def test_prices_are_what_whole_programs_differ_by(link):
         dearer, cheaper = priced[OPTIONS["own"]], priced[OPTIONS[kind]]
         differences = dearer.seconds - cheaper.seconds, dearer.online - cheaper.online
         assert differences == pytest.approx([a - b for a, b in zip(own, other, strict=True)])
-    assert priced[OPTIONS["aespa"]].rounds == 5
-    assert priced[OPTIONS["identity"]].rounds == 2
+    assert priced[OPTIONS["aespa"]].rounds == 3
+    assert priced[OPTIONS["identity"]].rounds == 1
