@@ -148,6 +148,14 @@ def minus(a: Residues, b: Residues, m: int) -> Residues:
     return (a + (np.uint64(m) - b)) % np.uint64(m)
 
 
+def added(parts: Sequence[Residues], m: int) -> Residues:
+    """Return the sum mod m of values under m, reduced as often as a word needs; ``m``: under 2^62."""
+    total, at_once = zeros(parts[0]), (1 << 64) // m - 1
+    for start in range(0, len(parts), at_once):
+        total = sum(parts[start : start + at_once], total) % np.uint64(m)
+    return total
+
+
 def zeros(like: Residues) -> Residues:
     """Return as many zeros."""
     return np.zeros_like(like)

@@ -22,6 +22,7 @@ from privcirnet.he.mpc.gadgets import (
     OfflineState,
     PartyCoroutine,
     accept_number,
+    added,
     bits,
     choose_bit,
     fresh_planes,
@@ -218,7 +219,7 @@ def client_online(step: Floor, state: OfflineState, result: Residues) -> PartyCo
     sent, lifted = zip(*(choose_bit(bit, choice, part, m) for bit, choice, part in chosen), strict=True)
     wraps = zip(state.numbers[: step.products], flips, strict=True)
     wrapped = [helper_share(_unwrapped(step, above[0]), first, flip, m) for first, flip in wraps]
-    output = sum([*wrapped, *lifted], state.numbers[step.products]) % np.uint64(m)
+    output = added([*wrapped, *lifted, state.numbers[step.products]], m)
     yield [joined(sent) + packed([minus(output, result, m)], step.width)]
 
 
@@ -246,7 +247,7 @@ def server_online(step: Floor, state: OfflineState, share: Residues) -> PartyCor
     lifted = [helper_share(number, first, flip[0], m) for number, first, flip in offered]
     offset = np.full_like(addend, (step.bound >> step.f) % m)
     rounded = minus(_rounded(step, doubled), offset, m)
-    return sum([addend, *lifted, *(share for _, share in wraps), numbers_of(result, m)], rounded) % np.uint64(m)
+    return added([addend, *lifted, *(share for _, share in wraps), numbers_of(result, m), rounded], m)
 
 
 def _doubled(step: Floor, share: Residues) -> tuple[Residues, Residues]:

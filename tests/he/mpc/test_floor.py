@@ -135,6 +135,13 @@ def test_edges_of_large_moduli(t, f):
                 assert (computed(Rectifier(t, f, m, bits=bits, most=most), x) == (x >> f).clip(0, most)).all()
 
 
+def test_sums_of_a_long_carry_fit_a_word():
+    """A floor by 23 bits adds 25 numbers, which t of 60 bits lets a word hold only 15 of."""
+    t, f = 1152921504204193793, 23
+    x = edges(-bound(t, f), bound(t, f) - 1, f)
+    assert (computed(Floor(t, f, t, bound(t, f)), x) == (x >> f) % t).all()
+
+
 LARGEST = 998244353
 SHAPES = [
     *(Floor(LARGEST, f, m, 1 << 20) for f in (0, 7, 13, 19) for m in (LARGEST, 256)),
