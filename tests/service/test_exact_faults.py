@@ -219,7 +219,8 @@ def test_a_connection_that_is_cut_at_any_message(program: Program, when: str, dr
             remote.reopen()  # transfers begin anew
             cut_at(remote, relay, number, when, target)
             with suppress(Lost, Interrupted):
-                assert right(remote)
+                for _ in range(2):  # a machine at work may show the cut with the second
+                    assert right(remote)
             if when == "after its reply":
                 until(lambda: remote._stream.ended)
             remote.handle = original
