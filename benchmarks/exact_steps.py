@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 
 from privcirnet.cli.console import show_rows
-from privcirnet.he.mpc import floor, lookup, truncation
+from privcirnet.he.mpc import lookup
 from privcirnet.he.mpc.floor import Rectifier
 from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.mpc.ot import silent
 from privcirnet.he.mpc.ot.session import OT_PROTOCOLS, OtSession, initiate, respond
 from privcirnet.he.mpc.truncation import Floor
+from privcirnet.he.protocol.rounds.exact import turns_of
 from privcirnet.he.system import threads
 from privcirnet.he.system.process import keep_freed_memory
 
@@ -90,11 +91,6 @@ class Line:
 def slots(step: Step) -> tuple[int, int]:
     """Return the transfers of a value: those in which the client chooses, and the server."""
     return (step.up if isinstance(step, Lookup) else step.up[-1].stop), step.down[-1].stop
-
-
-def turns_of(step: Rectifier | Floor) -> Any:
-    """The module with both parties' turns."""
-    return truncation if isinstance(step, Floor) else floor
 
 
 def shares(step: Step, values: int, turn: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ from privcirnet.he.mpc.floor import Rectifier
 from privcirnet.he.mpc.gadgets import numbers_of
 from privcirnet.he.mpc.truncation import Floor
 from privcirnet.he.program.exact import MOST_BEYOND, MOST_BITS
+from privcirnet.he.protocol.rounds.exact import turns_of
 from tests.he.mpc.transfers import both, converse
 
 Shape = Rectifier | Floor
@@ -39,11 +40,6 @@ def messages(
     assert other.numbers.shape == (turns.server_numbers(floor), client.size)
     found, _ = converse(turns.server_online(floor, other, server), turns.client_online(floor, kept, w), said)
     return found, [parts for parts in said if parts]
-
-
-def turns_of(floor: Shape):
-    """The module with both parties' turns."""
-    return truncations if isinstance(floor, Floor) else rectifiers
 
 
 def computed(floor: Shape, x: np.ndarray, seed: int = 0) -> np.ndarray:

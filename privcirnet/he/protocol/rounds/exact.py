@@ -71,12 +71,16 @@ class FloorOnline:
 
     @property
     def client_keeps(self) -> Mapping[str, int]:
-        sizes = self._keeps(_turns(self.floor).client_planes(self.floor), _turns(self.floor).client_numbers(self.floor))
+        sizes = self._keeps(
+            turns_of(self.floor).client_planes(self.floor), turns_of(self.floor).client_numbers(self.floor)
+        )
         return {SHARE: self.values, **sizes}
 
     @property
     def server_keeps(self) -> Mapping[str, int]:
-        return self._keeps(_turns(self.floor).server_planes(self.floor), _turns(self.floor).server_numbers(self.floor))
+        return self._keeps(
+            turns_of(self.floor).server_planes(self.floor), turns_of(self.floor).server_numbers(self.floor)
+        )
 
     def _keeps(self, planes: list[int], numbers: int) -> dict[str, int]:
         return {PLANES: sum(planes) * self.padded // 64, NUMBERS: numbers * self.padded}
@@ -108,12 +112,12 @@ class FloorOnline:
         )
 
     def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
-        return _turns(self.floor).client_online(self.floor, self.shaped(correlation), self.pad(correlation[SHARE]))
+        return turns_of(self.floor).client_online(self.floor, self.shaped(correlation), self.pad(correlation[SHARE]))
 
     def server(
         self, layer: ClearLinear | None, correlation: Kept, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
-        values = yield from _turns(self.floor).server_online(
+        values = yield from turns_of(self.floor).server_online(
             self.floor, self.shaped(correlation), self.raised(shares[0])
         )
         return values[: self.values].reshape(self.shape)
@@ -206,7 +210,7 @@ class FloorExchange(Exchange):
         self, shares: ClientShares, engine: ClientEngine, transfers: OtSession | None
     ) -> PartyCoroutine[Residues]:
         share = self.online.pad(shares[0])
-        return flat((yield from _turns(self.floor).client_offline(self.floor, share, given(transfers))))
+        return flat((yield from turns_of(self.floor).client_offline(self.floor, share, given(transfers))))
 
     def server(
         self,
@@ -216,7 +220,7 @@ class FloorExchange(Exchange):
         keys: EvaluationKeys,
         transfers: OtSession | None,
     ) -> PartyCoroutine[Residues]:
-        return flat((yield from _turns(self.floor).server_ahead(self.floor, self.online.padded, given(transfers))))
+        return flat((yield from turns_of(self.floor).server_ahead(self.floor, self.online.padded, given(transfers))))
 
 
 @lru_cache(maxsize=256)
@@ -225,7 +229,7 @@ def _floor(step: ExactStep, t: int) -> Rectifier | Floor:
     return floor.shape_of(step, t)
 
 
-def _turns(shape: Rectifier | Floor) -> Any:
+def turns_of(shape: Rectifier | Floor) -> Any:
     """Return the module with the parties' turns of a shape."""
     return truncation if isinstance(shape, Floor) else floor
 
@@ -282,7 +286,7 @@ class TableOnline(FloorOnline):
 
     def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         index_kept, table_kept = self._parted(correlation, self.index.client_keeps)
-        index = _turns(self.floor).client_online(self.floor, index_kept, table_kept.numbers[-1])
+        index = turns_of(self.floor).client_online(self.floor, index_kept, table_kept.numbers[-1])
         table = lookup.client_online(self.lookup, table_kept, self.pad(correlation[SHARE]))
         message = [*next(index), *next(table)]
         for side in (*(index,) * (len(self.floor.online_bits()) // 2), table):
@@ -296,7 +300,7 @@ class TableOnline(FloorOnline):
         first, m = self.operation.first, self.floor.m
         before, after = (first << self.floor.f, 0) if self.operation.clips else (0, first)
         share = (self.raised(shares[0]) + np.uint64(-before % t)) % np.uint64(t)
-        output = yield from _turns(self.floor).server_online(self.floor, index_kept, share)
+        output = yield from turns_of(self.floor).server_online(self.floor, index_kept, share)
         index = (output - np.uint64(after % m)) & np.uint64(m - 1)
         output = yield from lookup.server_online(self.lookup, table_kept, index)
         return output[: self.values].reshape(self.shape)
@@ -349,7 +353,7 @@ class TableExchange(FloorExchange):
     def client(
         self, shares: ClientShares, engine: ClientEngine, transfers: OtSession | None
     ) -> PartyCoroutine[Residues]:
-        index = _turns(self.floor).client_offline(self.floor, self.online.pad(shares[0]), given(transfers))
+        index = turns_of(self.floor).client_offline(self.floor, self.online.pad(shares[0]), given(transfers))
         table = lookup.client_ahead(self.lookup, self.online.padded, given(transfers))
         received = yield [*next(index), *next(table)]
         received = yield [*index.send(received[:2]), *table.send(received[2:])]
@@ -365,7 +369,7 @@ class TableExchange(FloorExchange):
         keys: EvaluationKeys,
         transfers: OtSession | None,
     ) -> PartyCoroutine[Residues]:
-        index = _turns(self.floor).server_ahead(self.floor, self.online.padded, given(transfers))
+        index = turns_of(self.floor).server_ahead(self.floor, self.online.padded, given(transfers))
         table = lookup.server_ahead(self.lookup, self.online.padded, given(transfers))
         received = yield [*next(index), *next(table)]
         received = yield [*index.send(received[:2]), *table.send(received[2:])]
