@@ -23,6 +23,7 @@ ONLY_USER = {
     "zstandard": {"he/bfv/seal.py"},
     "sklearn": {"data/loading.py"},
     "timm": {
+        "models/pretrained.py",
         "models/registry.py",
         "train/architectures.py",
         "train/augmentation.py",

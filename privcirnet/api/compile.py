@@ -9,19 +9,25 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from privcirnet.api.settings import bars, encryption, verb
+from privcirnet.artifact.records import Checkpoint, InputSpec
 from privcirnet.config import CompileConfig
 from privcirnet.config.checks import check
 from privcirnet.he.planning.profile import Profile
+from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
-from privcirnet.nn.checks import check_images, check_module, check_weights
+from privcirnet.nn.checks import check_images, check_module, check_weights, image_of
+from privcirnet.nn.example import FACTS
 from privcirnet.nn.materialize import with_plain_weights
 from privcirnet.passes.comparisons import check_reference
 from privcirnet.passes.difference import Difference, difference, warn_of_losses
-from privcirnet.passes.quantize import BITS, calibrated, check_calibrated, is_quantized
+from privcirnet.passes.quantize import BITS, calibrated, check_calibrated, input_quantizer, is_quantized
 from privcirnet.runs.compiled import CompiledProgram, read_compiled
-from privcirnet.runs.export import exceeding, lower_on, pixels_of
+from privcirnet.runs.export import Pixels, exceeding, lower_on, pixels_of
 from privcirnet.runs.profiles import find_profile
 from privcirnet.runs.progress import Bar
+
+_HALF = 0.5
+"""Share of a step that a pixel may be off."""
 
 
 @verb
@@ -74,7 +80,8 @@ def compile(  # noqa: PLR0913
     check(rehearsed_images >= 0, "rehearsed_images must be at least 0", rehearsed_images, "use 128")
     he, bar = encryption("compile", config, settings, profile), bars(progress)
     images = images.to("cpu", next(network.parameters(), images).dtype)
-    quantized, before = _quantized(network, images, bar)
+    inputs = _inputs_of(network, images)
+    quantized, before = _quantized(network, images, bar, inputs.log_step if inputs else None)
     if reference is not None:
         check_module(reference)
         check_reference(quantized, copy.deepcopy(with_plain_weights(reference)).cpu(), images, tolerance)
@@ -82,13 +89,31 @@ def compile(  # noqa: PLR0913
         profile if isinstance(profile, Profile) else None if he.profile == "calibrate" else find_profile(he, bar=bar)
     )
     some = images[:rehearsed_images] if rehearsed_images else None
-    planned = lower_on(he, quantized, pixels_of(quantized, images), images, bar, costs, some)
+    pixels = pixels_of(quantized, images)
+    if inputs and input_quantizer(quantized).exponents is None and pixels.log_step == inputs.log_step:
+        pixels = Pixels(inputs.shape, Input(inputs.low, inputs.low + inputs.levels), inputs.log_step)
+    else:
+        inputs = None
+    planned = lower_on(he, quantized, pixels, images, bar, costs, some)
     room = _checked_bounds(planned.program, quantized, images, bar)
     about = "; ".join(filter(None, (before, room)))
-    return CompiledProgram(planned.program, {}, planned.profile, planned.rehearsal, about, bar)
+    return CompiledProgram(planned.program, {}, planned.profile, planned.rehearsal, about, inputs, bar)
 
 
-def _quantized(network: nn.Module, images: Tensor, bar: Bar) -> tuple[fx.GraphModule, str]:
+def _inputs_of(network: nn.Module, images: Tensor) -> InputSpec | None:
+    """Return the form of a network's images, in the size of these, if it was read with one that they have."""
+    checkpoint: Checkpoint | None = getattr(network, "meta", {}).get(FACTS)
+    inputs = checkpoint.inputs if checkpoint else None
+    if inputs is None or images.ndim != len(inputs.shape) + 1 or images.shape[1] != inputs.shape[0]:
+        return None
+    low_end, high_end = (end.item() * 2.0**-inputs.log_step - inputs.low for end in images.aminmax())
+    has_it = low_end > -_HALF and high_end < inputs.levels + _HALF
+    return replace(inputs, shape=image_of(images.shape[1:])) if has_it else None
+
+
+def _quantized(
+    network: nn.Module, images: Tensor, bar: Bar, input_log_step: int | None = None
+) -> tuple[fx.GraphModule, str]:
     """Return a network quantized, a copy on the CPU, and its difference from its original in words.
 
     Warns:
@@ -100,7 +125,7 @@ def _quantized(network: nn.Module, images: Tensor, bar: Bar) -> tuple[fx.GraphMo
         change = warn_of_losses(copied, "give quantize images like these, or more bits, or train it quantized", 5)
         return copied, _in_words(copied, change)
     with bar("folding norms, quantizing", 1) as advance:
-        quantized = calibrated(copied, images)
+        quantized = calibrated(copied, images, input_log_step)
         summary = _in_words(quantized, difference(quantized))
         advance(summary)
     warn_of_losses(quantized, "give more images, or train it quantized: pc.fit(pc.quantize(model, images), data)", 5)

@@ -16,18 +16,20 @@ from privcirnet.api.settings import bars, configured, verb
 from privcirnet.artifact.hub import HUB, hub_file
 from privcirnet.artifact.records import Bits, Checkpoint, InputSpec, read_checkpoint, write_checkpoint, write_text
 from privcirnet.config import FitConfig, RecipeConfig
+from privcirnet.config.checks import check
 from privcirnet.data.dataset import OwnImages, Pairs
-from privcirnet.data.picture import LIGHT_ON_DARK, Preparation
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.models import ENTRY_POINTS
+from privcirnet.models.pretrained import PRETRAINED
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.agreement import agree
 from privcirnet.nn.checks import check_finite, check_module, check_weights, image_of, logits_of_one
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.example import IMAGE, random_images
+from privcirnet.nn.example import FACTS, IMAGE, random_images
 from privcirnet.nn.graph import evaluating
 from privcirnet.passes.equalize import input_step_for
 from privcirnet.passes.quantize import BITS
+from privcirnet.runs.pictures import read_image
 from privcirnet.train import loop
 from privcirnet.train.checkpoint import rollback_on_failure
 from privcirnet.train.distillation import teaching
@@ -39,34 +41,37 @@ COMMITTED = Path(__file__).parents[2] / "checkpoints"
 """The trained networks of a checkout."""
 _COMPARED = 8
 """Number of images on which a saved network is compared."""
-_FACTS = "checkpoint"
-"""Key of a network's ``meta``: the checkpoint that it was read from, without its tensors."""
 
 
 @verb
-def network(source: str | Path) -> nn.Module:
+def network(source: str | Path, *, size: int = 0) -> nn.Module:
     """Return a trained network: dense, circulant, with polynomials, or of 8 bits.
 
     Args:
         source: a checkpoint, or the run directory of ``train.py`` or :func:`save` that has one; ``hf-hub:OWNER/NAME``,
-            fetched once by huggingface_hub; or the name of a network in a checkout's folder ``checkpoints``, as
-            ``mobilenetv2_cifar10`` or ``circulant/vit_cifar10``.
+            fetched once by huggingface_hub; the name of a network in a checkout's folder ``checkpoints``, as
+            ``mobilenetv2_cifar10`` or ``circulant/vit_cifar10``; or one of
+            :data:`~privcirnet.models.pretrained.PRETRAINED`, as ``efficientnet_lite0``, whose weights are in a package.
+        size: side of its images in pixels; 0: as it was trained.
 
     Returns:
         The network, in evaluation mode. ``classes`` are their names by label; ``preprocess(picture)`` makes an image,
         (1, C, H, W), of a picture: the path or the bytes of a file.
 
     Raises:
-        RuleError: there is none, it is damaged, or does not say what its network reads.
+        RuleError: there is none, it is damaged, does not say what its network reads, or takes no images of the size.
     """
-    path = _found(str(source))
-    checkpoint = read_checkpoint(path)
+    check(size >= 0, "size must be a number of pixels", size, "use 160")
+    checkpoint = _checkpoint_at(str(source))
     if checkpoint.inputs is None:
-        remedy = f"make it again: train.py evaluate={path} compact=rows8, with its data="
-        raise RuleError("a checkpoint must say what its network reads", got=path, remedy=remedy)
+        remedy = f"make it again: train.py evaluate={source} compact=rows8, with its data="
+        raise RuleError("a checkpoint must say what its network reads", got=source, remedy=remedy)
+    if size:
+        shape = checkpoint.inputs.shape[0], size, size
+        checkpoint = replace(checkpoint, inputs=replace(checkpoint.inputs, shape=shape))
     model = build(checkpoint, len(checkpoint.inputs.classes), checkpoint.inputs.shape)
     facts: dict[str, Any] = {"classes": checkpoint.inputs.classes, "preprocess": partial(_image, checkpoint.inputs)}
-    facts["meta"] = getattr(model, "meta", {}) | {_FACTS: replace(checkpoint, tensors={})}
+    facts["meta"] = getattr(model, "meta", {}) | {FACTS: replace(checkpoint, tensors={})}
     vars(model).update(facts)
     return model
 
@@ -122,6 +127,12 @@ def save(  # noqa: PLR0913
     return file
 
 
+def _checkpoint_at(source: str) -> Checkpoint:
+    if source in PRETRAINED and not Path(source).exists():
+        return PRETRAINED[source].read()
+    return read_checkpoint(_found(source))
+
+
 def _found(source: str) -> Path:
     if source.startswith(HUB):
         return hub_file(source, CHECKPOINT)
@@ -132,35 +143,23 @@ def _found(source: str) -> Path:
     if source and path.is_dir():
         return path / CHECKPOINT
     if not source or not path.exists():
-        committed_names = sorted(
-            str(file.relative_to(COMMITTED).with_suffix("")) for file in COMMITTED.rglob("*.safetensors")
-        )
-        close = difflib.get_close_matches(source, committed_names, n=1) or committed_names
-        names = (
-            f", or one of {listed(close)}"
-            if committed_names
-            else ", or clone the project, whose folder checkpoints has some"
-        )
-        remedy = f"give a file, a run directory, {HUB}OWNER/NAME{names}"
+        names = sorted(str(file.relative_to(COMMITTED).with_suffix("")) for file in COMMITTED.rglob("*.safetensors"))
+        names += PRETRAINED
+        close = difflib.get_close_matches(source, names, n=1) or names
+        remedy = f"give a file, a run directory, {HUB}OWNER/NAME, or one of {listed(close)}"
         raise RuleError("a network must be one that is there", got=repr(source), remedy=remedy)
     return path
 
 
 def _image(inputs: InputSpec, picture: str | Path | bytes) -> Tensor:
-    try:
-        content = picture if isinstance(picture, bytes) else Path(picture).read_bytes()
-    except (OSError, TypeError) as error:
-        remedy = "give the path of a PNG or JPEG file"
-        raise RuleError("a picture must be a file, or the bytes of one", got=repr(picture), remedy=remedy) from error
-    pixels = Preparation(inputs.shape, inputs.levels, inputs.data in LIGHT_ON_DARK).prepare(content).pixels
-    return torch.from_numpy(pixels[None]).float() * 2.0**inputs.log_step
+    return torch.from_numpy(read_image(inputs, picture))
 
 
 def _described(
     model: nn.Module, name: str, images: Tensor | None, classes: Sequence[str], arguments: Mapping[str, Any] | None
 ) -> Checkpoint:
     """Return the facts of a network, without its tensors: those that it was read with, and the given ones."""
-    checkpoint: Checkpoint | None = getattr(model, "meta", {}).get(_FACTS)
+    checkpoint: Checkpoint | None = getattr(model, "meta", {}).get(FACTS)
     if not checkpoint:
         timms: Mapping[str, Any] = getattr(model, "pretrained_cfg", None) or {}
         checkpoint = Checkpoint({}, str(timms.get("architecture", "")), "train", {})

@@ -30,7 +30,7 @@ from privcirnet.artifact.folder import (
     tensors_of,
     weight_tensors,
 )
-from privcirnet.artifact.records import profile_from, write_tensors
+from privcirnet.artifact.records import InputSpec, inputs_from, profile_from, write_tensors
 from privcirnet.artifact.summaries import TruncationTrial, fit
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv import batching
@@ -128,6 +128,21 @@ def read_measured(folder: Path) -> tuple[Profile | None, TruncationTrial | None,
     if not isinstance(quantization, str):
         raise RuleError("a quantization must be words", got=f"{where}: {quantization!r:.80}", remedy=REMEDY)
     return profile_from(profile, where) if profile else None, rehearsal, quantization
+
+
+def read_inputs(folder: Path, key: PublicKey | None = None, mode: str = "interactive") -> InputSpec | None:
+    """Return the form of a program's images; None if its manifest does not say it.
+
+    Args:
+        key: key that must have signed it; None for any program.
+        mode: "interactive" or "ckks".
+    """
+    data = read_manifest(folder, key, CKKS if mode == "ckks" else INTERACTIVE, (VERSION,))
+    try:
+        return inputs_from(data["inputs"]) if "inputs" in data else None
+    except (KeyError, TypeError, ValueError) as error:
+        got = f"{Path(folder) / MANIFEST}: {error!r}"
+        raise RuleError("the form of a program's images must be complete", got=got, remedy=REMEDY) from None
 
 
 def spectra(program: Program) -> dict[str, Residues]:

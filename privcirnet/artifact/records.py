@@ -182,9 +182,10 @@ class InputSpec:
     Attributes:
         shape: shape (C, H, W).
         log_step: real pixel = integer x 2^log_step.
-        levels: largest integer; integers are in [0, levels].
+        levels: largest integer minus the least; integers are in [low, low + levels].
         classes: names by label.
         data: name of the data set.
+        low: least integer, that of black.
     """
 
     shape: tuple[int, int, int]
@@ -192,6 +193,7 @@ class InputSpec:
     levels: int
     classes: tuple[str, ...]
     data: str = ""
+    low: int = 0
 
 
 @dataclass(frozen=True)
@@ -242,7 +244,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "arguments": json.dumps(checkpoint.arguments),
     }
     about |= {"composed": json.dumps(checkpoint.composed)} if checkpoint.composed else {}
-    about |= {"inputs": json.dumps(asdict(checkpoint.inputs))} if checkpoint.inputs else {}
+    about |= {"inputs": json.dumps(inputs_to_dict(checkpoint.inputs))} if checkpoint.inputs else {}
     with replacing(path) as draft:
         write_tensors(draft, checkpoint.tensors, about)
 
@@ -268,15 +270,26 @@ def read_checkpoint(path: Path) -> Checkpoint:
         bits, block_sizes = json.loads(about["bits"]), json.loads(about["block_sizes"])
         arguments, composed = json.loads(about.get("arguments", "{}")), json.loads(about.get("composed", "[]"))
         facts = about["model"], about["stage"], dict(block_sizes), Bits(*bits) if bits else None, dict(arguments)
-        inputs = _inputs(**json.loads(about["inputs"])) if "inputs" in about else None
+        inputs = inputs_from(json.loads(about["inputs"])) if "inputs" in about else None
         return Checkpoint(tensors, *facts, tuple(map(str, composed)), inputs)
     except (KeyError, ValueError, RecursionError, TypeError) as error:
         raise RuleError("a checkpoint must say what it holds", got=f"{path}: {error!r}", remedy=remedy) from None
 
 
-def _inputs(shape: Sequence[int], log_step: int, levels: int, classes: Sequence[str], data: str) -> InputSpec:
-    channels, height, width = map(int, shape)
-    return InputSpec((channels, height, width), int(log_step), int(levels), tuple(map(str, classes)), str(data))
+def inputs_to_dict(inputs: InputSpec) -> dict[str, Any]:
+    """Return the form of a network's images as plain data; a least integer of 0 goes without saying."""
+    return {name: value for name, value in asdict(inputs).items() if name != "low" or value}
+
+
+def inputs_from(data: Mapping[str, Any]) -> InputSpec:
+    """Return the form of a network's images that was stored.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is not complete.
+    """
+    channels, height, width = map(int, data["shape"])
+    numbers, classes = (int(data["log_step"]), int(data["levels"])), tuple(map(str, data["classes"]))
+    return InputSpec((channels, height, width), *numbers, classes, str(data["data"]), int(data.get("low", 0)))
 
 
 def read_profile(path: Path) -> Profile:

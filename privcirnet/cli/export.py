@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from privcirnet.artifact.program import PLAINTEXTS, folder_bytes
-from privcirnet.artifact.records import write_json
+from privcirnet.artifact.records import inputs_to_dict, write_json
 from privcirnet.artifact.run import check_replaced
 from privcirnet.artifact.summaries import CkksExport, InteractiveExport, plain
 from privcirnet.cli.console import counting, progress_bar, show
@@ -15,6 +15,7 @@ from privcirnet.config import ExportConfig
 from privcirnet.data import load_for
 from privcirnet.he.program.signature import PrivateKey, make_keys, read_private
 from privcirnet.runs.export import export_program
+from privcirnet.runs.pictures import inputs_of
 from privcirnet.train import stages
 
 Shown = tuple[str, dict[str, object]]
@@ -29,7 +30,7 @@ def main(config: ExportConfig) -> None:
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)
     exported = export_program(config, stages.load_network(config.init, data), data, progress_bar)
-    about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
+    about = {"inputs": inputs_to_dict(inputs_of(data, config.data.name)), "source": config.init}
     exported.write(out / "program", about, _signing_key(config.signing_key))
     if exported.profile:
         write_json(out / "profile.json", exported.profile.to_dict())

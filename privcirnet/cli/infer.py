@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from privcirnet.artifact.program import read_inputs
 from privcirnet.artifact.records import InputSpec, read_checkpoint, write_arrays, write_json
 from privcirnet.artifact.results import PictureResult, Results
 from privcirnet.artifact.run import check_replaced
@@ -32,7 +33,7 @@ from privcirnet.runs.evaluation import Mode, evaluate
 from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.memory import check_memory
 from privcirnet.runs.parties import Parties, RunOptions, start_server, warm_up
-from privcirnet.runs.pictures import Reading, Tally, check_data, classify, ends_of, preparation_for
+from privcirnet.runs.pictures import Reading, Tally, check_data, classify, ends_of, inputs_of, preparation_for
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.address import parse_address
 from privcirnet.service.client import Retries, ServiceClient
@@ -136,7 +137,7 @@ def _page(config: InferConfig) -> None:
     from privcirnet.page.server import serve
 
     threads.use(config.threads)
-    tests, classes, notes, levels = None, (), (), 0
+    inputs, tests, notes = _stated_inputs(config), None, ()
     try:
         with counting("Decoding images") as progress:
             data = load_for(config.data, progress)
@@ -144,9 +145,14 @@ def _page(config: InferConfig) -> None:
         notes = (f"No test images: {error}",)
     else:
         images, labels = data.held_out(_TESTS)
-        tests, classes, levels = TestImages(images.numpy(), labels.tolist()), data.classes, data.levels
+        if inputs is None or inputs_of(data, inputs.data) == inputs:
+            inputs, tests = inputs_of(data, config.data.name), TestImages(images.numpy(), labels.tolist())
+        else:
+            notes = (f"No test images: the program was not made for data={config.data.name}",)
     place = f"server {config.server}" if config.server else "its server is another process of this machine"
-    content = Content(config.data.name, place, not config.rehearsal, classes, tests, notes, levels)
+    name, classes = (inputs.data, inputs.classes) if inputs else (config.data.name, ())
+    form = (inputs.levels, inputs.low) if inputs else (0, 0)
+    content = Content(name, place, not config.rehearsal, classes, tests, notes, *form)
     with closing(_prepared_work(config)) as prepared_work:
         connect, announce = partial(_connected, config, prepared_work), partial(_show_address, config, place)
         serve(connect, content, 0 if config.ui is True else config.ui, announce, config.prepare)
@@ -331,13 +337,13 @@ class _Run:
         self, parties: Parties, version: str, pictures: Pictures, inputs: InputSpec | None
     ) -> Iterator[PictureResult]:
         """Yield a row for each picture, and show the progress."""
-        description, data = parties.client.known, self.config.data.name
-        ends = ends_of(description, inputs.levels if inputs else 0)
-        classes = inputs.classes if inputs else ()
+        description, data = parties.client.known, inputs.data if inputs else self.config.data.name
+        classes, levels, low = (inputs.classes, inputs.levels, inputs.low) if inputs else ((), 0, 0)
+        ends = ends_of(description, levels, low)
         check_data(ends, inputs.shape if inputs else None, classes, data)
         reading = Reading.of(description, version, classes, self.config.top_k)
         with (
-            closing(read_ahead(pictures, self.listing, preparation_for(ends, data))) as coming,
+            closing(read_ahead(pictures, self.listing, preparation_for(ends, data, low))) as coming,
             counting("Classifying pictures") as advance,
         ):
 
@@ -402,17 +408,27 @@ class _Run:
         )
 
 
-def _inputs(config: InferConfig) -> InputSpec | None:
-    """Return the input format of a program, from its network if that is here, else from its data set."""
+def _stated_inputs(config: InferConfig) -> InputSpec | None:
+    """Return the input format that a program states, or its network if that is here."""
+    if not config.server:
+        inputs = read_inputs(Path(config.program), pinned(config.model_key), config.mode)
+        if inputs is not None:
+            return inputs
     if config.reference and (path := Path(config.reference) / CHECKPOINT).is_file():
         inputs = read_checkpoint(path).inputs
         if inputs is not None and inputs.data == config.data.name:
             return inputs
+    return None
+
+
+def _inputs(config: InferConfig) -> InputSpec | None:
+    """Return the input format of a program as it is stated, else from its data set."""
+    if (inputs := _stated_inputs(config)) is not None:
+        return inputs
     try:
         with counting("Decoding images") as progress:
             data = load_for(config.data, progress)
     except RuleError as error:
         show_text(f"Classes are numbers: {error}")
         return None
-    shape = data.held_out(1)[0].shape
-    return InputSpec((shape[1], shape[2], shape[3]), data.log_step, data.levels, tuple(data.classes), config.data.name)
+    return inputs_of(data, config.data.name)

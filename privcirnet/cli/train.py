@@ -31,6 +31,7 @@ from privcirnet.data import ImageData, load_for
 from privcirnet.errors import RuleError
 from privcirnet.nn.checks import logits_of_one
 from privcirnet.runs.check import left_to_replace
+from privcirnet.runs.pictures import inputs_of
 from privcirnet.runs.progress import Bar, silent
 from privcirnet.train import checkpoint, record, stages
 from privcirnet.train.accuracy import accuracy
@@ -131,7 +132,7 @@ def train(
         history = fit(model, data, recipe, config.seed, teacher, progress, after_epoch, after_step, original)
     top1 = history[-1]["top1"] if history else before
     mixed = progress.state.get("mixed", False)
-    inputs = _inputs(config, data)
+    inputs = inputs_of(data, config.data.name)
     return Trained(config, start, top1, before, len(data.test_labels), history, inputs, seconds_before, mixed)
 
 
@@ -243,7 +244,7 @@ def evaluate(config: TrainConfig, data: ImageData) -> dict[str, Any]:
     started, path = time.perf_counter(), run_file(config.evaluate, stages.CHECKPOINT, "train.py", "evaluate")
     stored = read_checkpoint(path)
     if config.compact:
-        stored = replace(stored, inputs=_inputs(config, data))
+        stored = replace(stored, inputs=inputs_of(data, config.data.name))
         path = Path(config.out) / stages.CHECKPOINT
         if path.resolve() == Path(config.evaluate).resolve():
             raise RuleError("a smaller copy must not replace the network", got=path, remedy="give another out=")
@@ -254,10 +255,6 @@ def evaluate(config: TrainConfig, data: ImageData) -> dict[str, Any]:
     facts = {"model": network.name, "block_sizes": network.block_sizes, "bits": network.bits}
     measured = {"top1": top1, "images": len(data.test_labels), "seconds": time.perf_counter() - started}
     return {**about, **facts, **measured, "config": asdict(config)}
-
-
-def _inputs(config: TrainConfig, data: ImageData) -> InputSpec:
-    return InputSpec(data.shape, data.log_step, data.levels, data.classes, config.data.name)
 
 
 def _compact(stored: Checkpoint, kind: str, path: Path) -> Checkpoint:

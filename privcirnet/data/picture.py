@@ -149,7 +149,7 @@ class Prepared(NamedTuple):
     """A picture as a network sees it.
 
     Attributes:
-        pixels: int64 (C, H, W), in [0, levels].
+        pixels: int64 (C, H, W), in [low, low + levels].
     """
 
     pixels: NDArray[np.int64]
@@ -162,13 +162,15 @@ class Preparation:
 
     Attributes:
         shape: shape (C, H, W); one channel is grey, three are RGB.
-        levels: pixels are integers in [0, levels].
+        levels: pixels are integers in [low, low + levels].
         light_on_dark: whether the data set shows light strokes on a dark ground.
+        low: black.
     """
 
     shape: tuple[int, int, int]
     levels: int
     light_on_dark: bool = False
+    low: int = 0
 
     def __post_init__(self) -> None:
         channels, height, width = self.shape
@@ -187,7 +189,7 @@ class Preparation:
         if self.levels < _WHITE:
             pixels = (pixels * self.levels + _WHITE // 2) // _WHITE
             done.append(f"rounded to {self.levels + 1} levels")
-        return Prepared(pixels, tuple(done))
+        return Prepared(pixels + self.low, tuple(done))
 
     def _fitted(self, decoded: Decoded) -> tuple[Image.Image, list[str]]:
         """Return the picture in the data set's colours, resized and cropped; and the steps in words."""

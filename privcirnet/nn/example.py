@@ -7,6 +7,8 @@ IMAGE = "image"
 """Key of a graph's ``meta``: (C, H, W) of the only images it is made for."""
 FUSED = "fused"
 """Key of a fused graph's ``meta``: True if it is made for one size of images; False if some operations need one yet."""
+FACTS = "checkpoint"
+"""Key of a network's ``meta``: the checkpoint that it was read from, without its tensors."""
 _SIDES = tuple(dict.fromkeys((32, 64, 28, 224, 8, 96, 16, 299, *range(1, 65))))
 """Sides of square images that are tried, the usual ones first."""
 

@@ -62,16 +62,12 @@ class Subject(ImageInterface):
         return [{"name": "image", "what": "less the client’s random share"}, *asking]
 
 
-def subject_of(description: Known, levels: int = 0) -> Subject:
-    """Return the page's view of a program.
-
-    Args:
-        levels: largest pixel of its data set, of which a CKKS program does not know all; 0 where nobody knows.
-    """
+def subject_of(description: Known, levels: int = 0, low: int = 0) -> Subject:
+    """Return the page's view of a program; arguments as for :func:`~privcirnet.runs.pictures.ends_of`."""
     words = f"{description.scheme} of {_BITS}, {description.parameters_in_words}"
     program = cast(Program, description) if description.prepares else None
     return Subject(
-        **vars(ends_of(description, levels)), bits=description.request_bits, parameters=words, program=program
+        **vars(ends_of(description, levels, low)), bits=description.request_bits, parameters=words, program=program
     )
 
 
@@ -109,7 +105,8 @@ class Content:
         encrypted: whether ciphertexts hide anything; a rehearsal's do not.
         classes: names by label; empty where nobody knows them.
         tests: test images; None where there are none.
-        levels: largest pixel of the data set; 0 where nobody knows.
+        levels: largest pixel of the data set minus the least; 0 where nobody knows.
+        low: least pixel of the data set.
     """
 
     data: str
@@ -119,6 +116,7 @@ class Content:
     tests: TestImages | None = None
     notes: Sequence[str] = field(default_factory=tuple)
     levels: int = 0
+    low: int = 0
 
     def name(self, label: int) -> str:
         """Return the name of a class."""

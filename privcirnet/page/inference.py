@@ -129,7 +129,7 @@ class Classifier:
     @property
     def subject(self) -> Subject:
         """The server's program from its greeting; the connection is opened if it is not."""
-        return subject_of(self.connected()[0].party.known, self._content.levels)
+        return subject_of(self.connected()[0].party.known, self._content.levels, self._content.low)
 
     def close(self) -> None:
         """End the connection, if there is one."""

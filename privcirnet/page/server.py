@@ -142,7 +142,7 @@ class Page:
         self._classifier, self._content = classifier, content
         self._subject = classifier.subject
         content.check(self._subject)
-        self._preparation = preparation_for(self._subject, content.data)
+        self._preparation = preparation_for(self._subject, content.data, content.low)
         self._tests = () if content.tests is None else content.tests.pixels
         self._numbers = {str(number): number for number in range(len(self._tests))}
         self._busy, self._stop = threading.Lock(), threading.Event()
@@ -183,7 +183,9 @@ class Page:
         number = self._numbers.get(request.path_params["number"])
         if number is None:
             return Response(status_code=404)
-        return Response(png(self._tests[number], self._preparation.levels), media_type="image/png")
+        return Response(
+            png(self._tests[number] - self._preparation.low, self._preparation.levels), media_type="image/png"
+        )
 
     async def _classify_test(self, request: Request) -> Response:
         number = self._numbers.get(request.path_params["number"])
@@ -218,7 +220,7 @@ class Page:
         except BaseException:
             self._busy.release()
             raise
-        picture = for_canvas(prepared.pixels, self._preparation.levels)
+        picture = for_canvas(prepared.pixels - self._preparation.low, self._preparation.levels)
         first = Event("image", {**picture, "steps": prepared.steps})
         stop, events = self._start(prepared)
         return StreamingResponse(_told(first, events, stop), media_type="text/event-stream")

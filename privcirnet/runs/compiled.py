@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from privcirnet.artifact.program import read_ckks, read_measured, read_program, write_program
+from privcirnet.artifact.program import read_ckks, read_inputs, read_measured, read_program, write_program
+from privcirnet.artifact.records import InputSpec, inputs_to_dict
 from privcirnet.artifact.summaries import TruncationTrial, plain
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.he.bfv.parameters import Parameters
@@ -26,6 +27,7 @@ from privcirnet.runs.evaluation import Evaluation, Mode, run
 from privcirnet.runs.interactive import Interactive, SharedParties
 from privcirnet.runs.memory import WEIGHTS_GB, check_memory, weight_bytes
 from privcirnet.runs.parties import Parties, RunOptions, parties
+from privcirnet.runs.pictures import read_image
 from privcirnet.runs.progress import Bar, silent
 from privcirnet.service.client import ServiceClient
 
@@ -50,6 +52,7 @@ class CompiledProgram:
         rehearsal: trial of random truncations when it was made, see :func:`privcirnet.runs.rehearsal.rehearse`; None
             if there is none.
         quantization: distance of the quantized network's logits from those before quantization, in words.
+        inputs: form of its images, and its classes; None: not known.
         bar: function that opens progress bars of preparations.
     """
 
@@ -58,6 +61,7 @@ class CompiledProgram:
     profile: Profile | None = field(default=None, repr=False)
     rehearsal: TruncationTrial | None = None
     quantization: str = ""
+    inputs: InputSpec | None = field(default=None, repr=False)
     bar: Bar = field(default=silent, repr=False, compare=False)
     _parties: SharedParties = field(init=False, repr=False, compare=False)
 
@@ -87,6 +91,26 @@ class CompiledProgram:
     def pixel_range(self) -> tuple[float, float]:
         """The least and largest value of a pixel; for channels with several steps, in the coarsest one."""
         return self._source.low * self._step, self._source.high * self._step
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes by label; numbers where nobody knows them."""
+        return self.inputs.classes if self.inputs else tuple(map(str, range(self.integer.classes)))
+
+    def preprocess(self, picture: str | Path | bytes) -> np.ndarray:
+        """Return a picture as an image of the program, float32 (1, C, H, W).
+
+        Args:
+            picture: path or bytes of a file.
+
+        Raises:
+            RuleError: it is no picture, or nobody knows how the network reads pictures: it is not from
+                :func:`privcirnet.network`.
+        """
+        if self.inputs is None:
+            rule, remedy = "a program must say how it reads pictures", "compile a network of privcirnet.network"
+            raise RuleError(rule, got="nothing", remedy=f"{remedy}, or prepare images in a program of your own")
+        return read_image(self.inputs, picture)
 
     @property
     def _source(self) -> Input:
@@ -125,6 +149,7 @@ class CompiledProgram:
         """Return the manifest's facts of how it was made, which :func:`load` reads again."""
         profile = self.profile and self.profile.to_dict()
         facts = {"profile": profile, "rehearsal": plain(self.rehearsal), "quantization": self.quantization}
+        facts["inputs"] = self.inputs and inputs_to_dict(self.inputs)
         return {name: value for name, value in facts.items() if value}
 
     def __call__(
@@ -352,7 +377,7 @@ def read_compiled(folder: Path, key: PublicKey | None = None) -> CompiledProgram
     Raises:
         RuleError: missing, damaged, foreign, or not signed with the key.
     """
-    return CompiledProgram(*read_program(folder, key), *read_measured(folder))
+    return CompiledProgram(*read_program(folder, key), *read_measured(folder), read_inputs(folder, key))
 
 
 def _wrong(program: Program, first: Mapping[int, str]) -> RuleError:

@@ -3,10 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 
 import numpy as np
 
+from privcirnet.artifact.records import InputSpec
 from privcirnet.artifact.results import Logit, PictureResult
+from privcirnet.data.dataset import ImageData
 from privcirnet.data.picture import LIGHT_ON_DARK, Preparation
 from privcirnet.data.pictures import Picture
 from privcirnet.errors import RuleError
@@ -21,7 +24,7 @@ class ImageInterface:
 
     Attributes:
         shape: shape (C, H, W) of an image.
-        low: least value of a pixel.
+        low: least value of a pixel in the data set.
         high: largest value of a pixel in the data set.
         logits: number of logits.
         log_step: real logit = result x 2^log_step.
@@ -34,18 +37,22 @@ class ImageInterface:
     log_step: int
 
 
-def ends_of(description: Known, levels: int = 0) -> ImageInterface:
+def ends_of(description: Known, levels: int = 0, low: int = 0) -> ImageInterface:
     """Return the inputs and outputs of a program.
 
     Args:
-        levels: largest pixel of its data set, of which a CKKS program does not know all; 0 where nobody knows.
+        levels: largest pixel of its data set minus the least; 0 where nobody knows, and pixels fill the program's range.
+        low: least pixel of its data set.
     """
     pixels = description.pixels
     if pixels.steps > 1:
         got, remedy = f"{pixels.steps} steps", "call privcirnet.load(folder) with arrays"
         raise RuleError("pictures must have one step for all channels", got=got, remedy=remedy)
-    high = pixels.high if pixels.whole else levels or pixels.high
-    return ImageInterface(pixels.shape, pixels.low, high, description.classes, description.result_log_step)
+    if low and not pixels.low <= low <= low + levels <= pixels.high:
+        got, remedy = f"[{low}, {low + levels}] for [{pixels.low}, {pixels.high}]", "compile the network again"
+        raise RuleError("a program must take its network's pixels", got=got, remedy=remedy)
+    high = low + levels if low else pixels.high if pixels.whole else levels or pixels.high
+    return ImageInterface(pixels.shape, low or pixels.low, high, description.classes, description.result_log_step)
 
 
 def check_data(ends: ImageInterface, shape: Sequence[int] | None, classes: Sequence[str], data: str) -> None:
@@ -59,12 +66,45 @@ def check_data(ends: ImageInterface, shape: Sequence[int] | None, classes: Seque
         raise RuleError("there must be a class for each logit", got=got, remedy=remedy)
 
 
-def preparation_for(ends: ImageInterface, data: str) -> Preparation:
-    """Return the preparation of pictures as pixels of a program; ``data``: name of its data set."""
-    if ends.low != 0:
+def preparation_for(ends: ImageInterface, data: str, low: int = 0) -> Preparation:
+    """Return the preparation of pictures as pixels of a program.
+
+    Args:
+        data: name of its data set.
+        low: least pixel of its data set, which black becomes.
+    """
+    if ends.low != low:
         got, remedy = f"[{ends.low}, {ends.high}]", "prepare images of this network in a program of your own"
         raise RuleError("a picture can become pixels from 0 up", got=got, remedy=remedy)
-    return Preparation(ends.shape, ends.high, data in LIGHT_ON_DARK)
+    return Preparation(ends.shape, ends.high - low, data in LIGHT_ON_DARK, low)
+
+
+def inputs_of(data: ImageData, name: str) -> InputSpec:
+    """Return the form of a data set's images; ``name``: its name."""
+    return InputSpec(data.shape, data.log_step, data.levels, data.classes, name)
+
+
+def preparation_of(inputs: InputSpec) -> Preparation:
+    """Return the preparation of pictures as pixels of a network."""
+    return Preparation(inputs.shape, inputs.levels, inputs.data in LIGHT_ON_DARK, inputs.low)
+
+
+def read_image(inputs: InputSpec, picture: str | Path | bytes) -> np.ndarray:
+    """Return a picture as a network's image, real, float32 (1, C, H, W).
+
+    Args:
+        picture: path or bytes of a file.
+
+    Raises:
+        RuleError: it is no picture, or the network reads none.
+    """
+    try:
+        content = picture if isinstance(picture, bytes) else Path(picture).read_bytes()
+    except (OSError, TypeError) as error:
+        remedy = "give the path of a PNG or JPEG file"
+        raise RuleError("a picture must be a file, or the bytes of one", got=repr(picture), remedy=remedy) from error
+    pixels = preparation_of(inputs).prepare(content).pixels
+    return (pixels[None] * 2.0**inputs.log_step).astype(np.float32)
 
 
 def name_of_class(classes: Sequence[str], label: int) -> str:

@@ -20,6 +20,8 @@ def test_digits_are_inverted_and_photographs_are_not():
 def test_a_program_that_pictures_are_no_input_of_is_refused():
     with pytest.raises(RuleError, match=r"a picture can become pixels from 0 up: got \[-8, 15\]"):
         preparation_for(subject_of(network()), "digits")
+    with pytest.raises(RuleError, match=r"must take its network's pixels: got \[-7, 16\] for \[-8, 15\]"):
+        subject_of(network(), 23, -7)
 
 
 def test_another_data_set_than_the_programs_is_refused():
