@@ -88,7 +88,7 @@ def random_input(shape: LinearShape, seed: int = 1, largest: int = 100) -> Value
 def slow_layer(shape: LinearShape, b: int, rows: Values, bias: Values, x: Values) -> Values:
     """Direct sums with block[i, j] = w[(i - j) mod b], the first row holding w[-j mod b]; no code of the package."""
     outputs, inputs = shape.out_channels, shape.in_channels // shape.groups
-    dense = np.zeros((outputs, inputs, shape.kernel, shape.kernel), dtype=np.int64)
+    dense = np.zeros((outputs, inputs, *shape.kernels), dtype=np.int64)
     for k in range(outputs):
         for c in range(inputs):
             dense[k, c] = rows[k // b, c // b * b + (c % b - k % b) % b]
@@ -96,17 +96,18 @@ def slow_layer(shape: LinearShape, b: int, rows: Values, bias: Values, x: Values
 
 
 def slow_convolution(shape: LinearShape, weight: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Direct sums over windows, no code of the package: weight (K, C/groups, R, R), x (C, H, W), of any integers."""
-    sides = [size + 2 * shape.padding for size in x.shape[1:]]
-    padded = np.zeros((len(x), *sides), dtype=x.dtype)
-    padded[:, shape.padding :, shape.padding :][:, : x.shape[1], : x.shape[2]] = x
+    """Direct sums over windows, no code of the package: weight (K, C/groups, R, S), x (C, H, W), of any integers."""
+    (top, bottom), (left, right) = (window.ends for window in shape.windows)
+    padded = np.zeros((len(x), top + x.shape[1] + bottom, left + x.shape[2] + right), dtype=x.dtype)
+    padded[:, top : top + x.shape[1], left : left + x.shape[2]] = x
+    (down, across), (rows, columns) = shape.strides, shape.kernels
     maps, channels = shape.out_channels // shape.groups, shape.in_channels // shape.groups
-    height, width = ((side - shape.kernel) // shape.stride + 1 for side in sides)
+    height, width = (padded.shape[1] - rows) // down + 1, (padded.shape[2] - columns) // across + 1
     y = np.zeros((shape.out_channels, height, width), dtype=x.dtype)
     for k in range(shape.out_channels):
         own = padded[k // maps * channels :][:channels]
-        for r in range(shape.kernel):
-            for s in range(shape.kernel):
-                seen = own[:, r :: shape.stride, s :: shape.stride][:, :height, :width]
+        for r in range(rows):
+            for s in range(columns):
+                seen = own[:, r::down, s::across][:, :height, :width]
                 y[k] += (seen * weight[k, :, r, s, None, None]).sum(axis=0)
     return y

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from privcirnet.he.layers.bsgs import BsgsPlan, copy_counts, powers_of_two
-from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape, Window
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout
 from privcirnet.he.layers.spectral_pieces import Piece
@@ -21,37 +21,53 @@ def plans(draw: st.DrawFn, lanes: int, p: int, q: int) -> BsgsPlan:
 
 
 @st.composite
-def shapes(draw: st.DrawFn) -> tuple[LinearShape, int]:
-    """(shape, block size): strides, kernels, rectangular maps, groups, channel counts that blocks need not divide."""
-    b, groups = draw(st.sampled_from([(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (8, 1), (1, 3), (2, 2), (1, 7), (3, 2)]))
-    kernel, stride = draw(st.sampled_from([1, 3, 5, 7])), draw(st.sampled_from([1, 2, 3]))
+def windows(draw: st.DrawFn, kernels: tuple[int, ...] = (1, 3, 5, 7)) -> Window:
+    """Any kernel, stride and zeros, in one case of four other ones behind than ahead."""
+    kernel, stride = draw(st.sampled_from(kernels)), draw(st.sampled_from([1, 2, 3]))
     padding = draw(st.integers(0, kernel - 1))
-    height, width = (max(draw(st.integers(1, 9)), kernel - 2 * padding) for _ in range(2))
-    most = max(1, (24 if kernel * stride == 1 else 12) // (b * groups))
+    unlike = draw(st.integers(0, 3)) == 0
+    return Window(kernel, stride, padding, draw(st.integers(0, kernel - 1)) if unlike else None)
+
+
+@st.composite
+def grids(draw: st.DrawFn, largest: int, kernels: tuple[int, ...] = (1, 3, 5, 7)) -> tuple[list[int], list[Window]]:
+    """Rows and columns of a map, and the windows along both, in half of all cases the same ones."""
+    along = [draw(windows(kernels))]
+    along.append(along[0] if draw(st.booleans()) else draw(windows(kernels)))
+    return [max(draw(st.integers(1, largest)), window.kernel - sum(window.ends)) for window in along], along
+
+
+def on(sizes: list[int], along: list[Window], into: int, out: int, groups: int = 1) -> LinearShape:
+    """The shape of a convolution on a map."""
+    return LinearShape.convolution((into, *sizes), out, (along[0], along[1]), groups)
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> tuple[LinearShape, int]:
+    """(shape, block size): windows and sizes by axis, groups, channel counts that blocks need not divide."""
+    b, groups = draw(st.sampled_from([(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (8, 1), (1, 3), (2, 2), (1, 7), (3, 2)]))
+    sizes, along = draw(grids(9))
+    most = max(1, (24 if all(window == Window() for window in along) else 12) // (b * groups))
     whole = [b * groups * draw(st.integers(1, most)) for _ in range(2)]
     missing = b - 1 if groups == 1 else 0  # padded to whole blocks
     channels = (max(b * groups, count - draw(st.integers(0, missing))) for count in whole)
-    return LinearShape(height, width, *channels, kernel, stride, padding, groups), b
+    return on(sizes, along, *channels, groups), b
 
 
 @st.composite
 def grouped_shapes(draw: st.DrawFn, most_groups: int = 7, most_channels: int = 3, largest: int = 12) -> LinearShape:
-    """Any kernel, stride, padding, rectangular map, groups, channels a group in and out."""
-    kernel, stride = draw(st.sampled_from([1, 3, 5, 7])), draw(st.sampled_from([1, 2, 3]))
-    padding = draw(st.integers(0, kernel - 1))
-    height, width = (max(draw(st.integers(1, largest)), kernel - 2 * padding) for _ in range(2))
+    """Windows and sizes by axis, groups, channels a group in and out."""
+    sizes, along = draw(grids(largest))
     groups = draw(st.integers(1, most_groups))
     inputs, outputs = (groups * draw(st.integers(1, most_channels)) for _ in range(2))
-    return LinearShape(height, width, inputs, outputs, kernel, stride, padding, groups)
+    return on(sizes, along, inputs, outputs, groups)
 
 
 @st.composite
 def depthwise_shapes(draw: st.DrawFn) -> LinearShape:
-    """Any kernel and stride, maps of any two sizes, channels that are no powers of two."""
-    kernel, stride, channels = draw(st.integers(1, 5)), draw(st.integers(1, 3)), draw(st.integers(2, 40))
-    padding = draw(st.integers(0, kernel - 1))
-    height, width = (max(draw(st.integers(1, 11)), kernel - 2 * padding) for _ in range(2))
-    return LinearShape(height, width, channels, channels, kernel, stride, padding, channels)
+    """Windows and sizes by axis, channels that are no powers of two."""
+    (sizes, along), channels = draw(grids(11, (1, 2, 3, 4, 5))), draw(st.integers(2, 40))
+    return on(sizes, along, channels, channels, channels)
 
 
 @st.composite

@@ -18,6 +18,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.ckks.embedding import Reals
 from privcirnet.he.layers.integer import dense_weight
 from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.program.operation import Domain, Weights
 from privcirnet.he.program.program import Network
 
@@ -241,6 +242,22 @@ def _scaled(term: Term, source: float, bound: float) -> Term:
     return replace(term, layer=replace(layer, weights=layer.weights * source / bound, bias=layer.bias / bound))
 
 
+def _in_square(weights: Reals, shape: LinearShape) -> Reals | None:
+    """Return weights (K, C, R, S) in the square kernel with padding (f - 1) / 2 that does the same; None without one.
+
+    Rectangular kernels, and those with fewer zeros on one side, have zeros in theirs.
+    """
+    lost = {window.kernel - sum(window.ends) for window in shape.windows}
+    around = max(max(window.ends) for window in shape.windows)
+    side = max(lost) + 2 * around
+    if len(lost) > 1 or len(set(shape.strides)) > 1 or side // 2 != around:
+        return None
+    square = np.zeros((*weights.shape[:2], side, side), dtype=weights.dtype)
+    top, left = (around - window.padding for window in shape.windows)
+    square[:, :, top : top + weights.shape[2], left : left + weights.shape[3]] = weights
+    return square
+
+
 @dataclass(frozen=True)
 class _Value:
     """A sum; a square times a factor, which is a sum of that term alone; the sum over its maps; or the logits."""
@@ -309,9 +326,10 @@ class _Walk(Domain[_Value]):
         if x.pooled:
             self.head = self.title
             return _Value((), logits=(real[:, :, 0, 0], bias))
-        if shape.padding != shape.kernel // 2 or shape.height != shape.width:
-            self.refuse("a padding other than half the kernel, or maps that are no squares")
-        return _Value((Term(x.terms[0].source, Convolution(self.title, real, bias, shape.stride)),))
+        square = _in_square(real, shape) if shape.height == shape.width else None
+        if square is None:
+            self.refuse("a stride for each axis, a padding other than half the kernel, or maps that are no squares")
+        return _Value((Term(x.terms[0].source, Convolution(self.title, square, bias, shape.stride)),))
 
     def square(self, x: _Value) -> _Value:
         layers = any(term.layer for term in x.terms)

@@ -80,16 +80,16 @@ def tokens(x: np.ndarray) -> np.ndarray:
 
 
 def windows(shape: LinearShape, x: np.ndarray) -> np.ndarray:
-    """Return the windows of the outputs of each place of a layer, (C R R, H' W'), of x's dtype.
+    """Return the windows of the outputs of each place of a layer, (C R S, H' W'), of x's dtype.
 
     Python integers stay what they are, where np.pad would add NumPy's.
     """
-    padding = shape.padding
-    padded = np.zeros((len(x), shape.height + 2 * padding, shape.width + 2 * padding), dtype=x.dtype)
-    padded[:, padding : padding + shape.height, padding : padding + shape.width] = x
-    views = np.lib.stride_tricks.sliding_window_view(padded, (shape.kernel, shape.kernel), axis=(1, 2))
-    every = views[:, :: shape.stride, :: shape.stride].transpose(0, 3, 4, 1, 2)
-    return every.reshape(len(x) * shape.kernel**2, -1)
+    (top, bottom), (left, right) = (window.ends for window in shape.windows)
+    padded = np.zeros((len(x), top + shape.height + bottom, left + shape.width + right), dtype=x.dtype)
+    padded[:, top : top + shape.height, left : left + shape.width] = x
+    views = np.lib.stride_tricks.sliding_window_view(padded, shape.kernels, axis=(1, 2))
+    every = views[:, :: shape.strides[0], :: shape.strides[1]].transpose(0, 3, 4, 1, 2)
+    return every.reshape(len(x) * shape.taps, -1)
 
 
 def convolve(x: np.ndarray, weight: np.ndarray, shape: LinearShape) -> np.ndarray:
@@ -97,12 +97,12 @@ def convolve(x: np.ndarray, weight: np.ndarray, shape: LinearShape) -> np.ndarra
 
     Args:
         x: integers, Python integers or real numbers, shape (C, H, W).
-        weight: shape (K, C/groups, R, R).
+        weight: shape (K, C/groups, R, S).
 
     Returns:
         shape (K, H', W'): int64, computed in float64 where that is exact; of Python integers or real numbers those.
     """
-    # (groups, K/groups, C/groups R R) @ (groups, C/groups R R, H' W')
+    # (groups, K/groups, C/groups R S) @ (groups, C/groups R S, H' W')
     columns = windows(shape, x)
     columns = columns.reshape(shape.groups, -1, columns.shape[1])
     rows = weight.reshape(shape.groups, shape.out_channels // shape.groups, -1)

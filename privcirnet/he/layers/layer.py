@@ -217,7 +217,7 @@ def stacked_shape(shape: LinearShape, images: int) -> LinearShape:
 
 def pitch(shape: LinearShape) -> int:
     """Return the rows from one image to the next: a multiple of the stride, and with zeros where windows reach over."""
-    rows = shape.height + shape.padding
+    rows = shape.height + max(shape.windows[0].ends)
     return rows + -rows % shape.stride
 
 

@@ -1,9 +1,35 @@
 """Dimensions of a linear layer: a convolution, with groups, or a GEMM as the 1 x 1 convolution that it is."""
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 
 from privcirnet.errors import RuleError
+
+
+@dataclass(frozen=True)
+class Window:
+    """Windows of a convolution along one axis.
+
+    Attributes:
+        kernel: positions of a window.
+        stride: positions from one window to the next.
+        padding: zeros ahead of the map.
+        behind: zeros behind it; None for as many as ahead.
+    """
+
+    kernel: int = 1
+    stride: int = 1
+    padding: int = 0
+    behind: int | None = None
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Zeros ahead of the map and behind it."""
+        return self.padding, self.padding if self.behind is None else self.behind
+
+    def fits(self, size: int) -> bool:
+        """Return whether a map of a size has a window, and none is of zeros alone."""
+        return self.kernel <= size + sum(self.ends) and 0 <= min(self.ends) <= max(self.ends) < max(self.kernel, 1)
 
 
 @dataclass(frozen=True)
@@ -17,10 +43,12 @@ class LinearShape:
         width: W, input columns (1 for a GEMM).
         in_channels: C (d2).
         out_channels: K (d3).
-        kernel: R, square kernel.
-        stride: same on both axes.
-        padding: zeros on each side.
-        groups: channel groups; weights are (K, C / groups, R, R). C = K = groups is a depthwise convolution.
+        kernel: R, rows of the kernel; its columns, too, without ``across``. The next two are the same.
+        stride: rows from one window to the next.
+        padding: zeros above.
+        groups: channel groups; weights are (K, C / groups, R, S). C = K = groups is a depthwise convolution.
+        behind: zeros below; None for as many as above.
+        across: windows along the columns, S of a kernel; None where they are those of the rows.
     """
 
     height: int
@@ -31,15 +59,22 @@ class LinearShape:
     stride: int = 1
     padding: int = 0
     groups: int = 1
+    behind: int | None = None
+    across: Window | None = None
 
     def __post_init__(self) -> None:
-        sizes = self.height, self.width, self.in_channels, self.out_channels, self.kernel, self.stride, self.groups
-        if min(sizes) < 1:
+        windows = down, across = self.windows
+        sizes = self.height, self.width, self.in_channels, self.out_channels, self.groups
+        if min(*sizes, *(min(window.kernel, window.stride) for window in windows)) < 1:
             raise RuleError("layer dimensions must be positive", got=self, remedy="give H, W, C, K, R of 1 or more")
-        if self.kernel > min(self.height, self.width) + 2 * self.padding or not 0 <= self.padding < max(self.kernel, 1):
+        if not (down.fits(self.height) and across.fits(self.width)):
+            kernel, padding = f"kernel {self.kernel}", f"padding {self.padding}"
+            if across != Window(self.kernel, self.stride, self.padding):
+                kernel = f"kernel {down.kernel} x {across.kernel}"
+                padding = "padding {} and {} of rows, {} and {} of columns".format(*down.ends, *across.ends)
             raise RuleError(
                 "the kernel must fit the padded input and the padding must be smaller than the kernel",
-                got=f"kernel {self.kernel}, padding {self.padding}, input {self.height} x {self.width}",
+                got=f"{kernel}, {padding}, input {self.height} x {self.width}",
                 remedy="use padding = (kernel - 1) / 2",
             )
         if self.in_channels % self.groups or self.out_channels % self.groups:
@@ -55,6 +90,23 @@ class LinearShape:
         return cls(height=tokens, width=1, in_channels=in_features, out_channels=out_features)
 
     @classmethod
+    def convolution(
+        cls, input_shape: tuple[int, int, int], out_channels: int, windows: tuple[Window, Window], groups: int = 1
+    ) -> "LinearShape":
+        """Return the shape of a convolution on (C, H, W).
+
+        Args:
+            windows: those along the rows and along the columns.
+
+        >>> LinearShape.convolution((1, 1, 30), 4, (Window(), Window(5, 2, 2, 1))).output_shape
+        (4, 1, 15)
+        """
+        channels, height, width = input_shape
+        down, across = (window if len(set(window.ends)) > 1 else replace(window, behind=None) for window in windows)
+        sizes = down.kernel, down.stride, down.padding, groups, down.behind
+        return cls(height, width, channels, out_channels, *sizes, None if across == down else across)
+
+    @classmethod
     def product(cls, left: tuple[int, int, int], right: tuple[int, int, int], groups: int) -> "LinearShape":
         """Return the shape of a product of two values (:class:`program.operations.Product`), the right one as weights.
 
@@ -68,9 +120,37 @@ class LinearShape:
     @property
     def kind(self) -> str:
         """'gemm' for ungrouped 1 x 1 kernels with stride 1, 'depthwise' for a group for each channel, else 'conv'."""
-        if self.kernel == self.stride == self.groups == 1:
+        if self.pointwise and self.groups == 1:
             return "gemm"
         return "depthwise" if self.groups == self.in_channels == self.out_channels > 1 else "conv"
+
+    @property
+    def windows(self) -> tuple[Window, Window]:
+        """Windows along the rows and along the columns."""
+        down = Window(self.kernel, self.stride, self.padding, self.behind)
+        return down, self.across or down
+
+    @property
+    def kernels(self) -> tuple[int, int]:
+        """Rows and columns of the kernel, (R, S)."""
+        down, across = self.windows
+        return down.kernel, across.kernel
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """Rows and columns from one window to the next."""
+        down, across = self.windows
+        return down.stride, across.stride
+
+    @property
+    def taps(self) -> int:
+        """Weights of a kernel, R S."""
+        return self.kernels[0] * self.kernels[1]
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether each position is computed by itself: 1 x 1 kernels with stride 1."""
+        return self.kernels == self.strides == (1, 1)
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -86,10 +166,10 @@ class LinearShape:
         """Return the shape of the stored weight, the first row of each circulant block row.
 
         Returns:
-            (K / b, C / groups, R, R), channels rounded up to whole blocks.
+            (K / b, C / groups, R, S), channels rounded up to whole blocks.
         """
         padded = self.padded(block_size)
-        return padded.out_channels // block_size, padded.in_channels // self.groups, self.kernel, self.kernel
+        return padded.out_channels // block_size, padded.in_channels // self.groups, *self.kernels
 
     def padded(self, block_size: int) -> "LinearShape":
         """Return the shape with channels up to whole blocks, of the circulant matrix; itself where b divides.
@@ -121,12 +201,21 @@ class LinearShape:
     @cached_property
     def rows(self) -> "Axis":
         """The vertical axis."""
-        return Axis(self.height, self.kernel, self.stride, self.padding)
+        return Axis(self.height, *astuple(self.windows[0]))
 
     @cached_property
     def columns(self) -> "Axis":
         """The horizontal axis."""
-        return Axis(self.width, self.kernel, self.stride, self.padding)
+        return Axis(self.width, *astuple(self.windows[1]))
+
+
+def by_axis(sizes: tuple[int, int]) -> str:
+    """Return a size of rows and columns in words.
+
+    >>> by_axis((3, 3)), by_axis((1, 5))
+    ('3', '1 x 5')
+    """
+    return str(sizes[0]) if sizes[0] == sizes[1] else f"{sizes[0]} x {sizes[1]}"
 
 
 @dataclass(frozen=True)
@@ -139,18 +228,21 @@ class Axis:
     Attributes:
         kernel: R.
         stride: s.
-        padding: zeros on each side.
+        padding: zeros ahead.
+        behind: zeros behind; None for as many as ahead.
     """
 
     size: int
     kernel: int
     stride: int
     padding: int
+    behind: int | None = None
 
     @cached_property
     def outputs(self) -> int:
         """Length of the output."""
-        return (self.size + 2 * self.padding - self.kernel) // self.stride + 1
+        zeros = self.padding + (self.padding if self.behind is None else self.behind)
+        return (self.size + zeros - self.kernel) // self.stride + 1
 
     @cached_property
     def taps(self) -> dict[int, list[tuple[int, int]]]:

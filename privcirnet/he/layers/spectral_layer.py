@@ -80,7 +80,7 @@ def weight_spectrum(layout: SpectralLayout, rows: npt.NDArray[np.integer], t: in
     b, shape = layout.block_size, layout.shape
     channel_blocks = layout.channel_blocks
     extents, blocks = layout.spectral_extent, (shape.groups, layout.blocks_out)
-    first_row = rows.astype(np.int64).reshape(*blocks, channel_blocks, b, shape.kernel, shape.kernel)
+    first_row = rows.astype(np.int64).reshape(*blocks, channel_blocks, b, *shape.kernels)
     first_column = first_row[:, :, :, -np.arange(b) % b]
     kernel = np.zeros((*blocks, len(layout.phases), channel_blocks, b, *extents), dtype=np.int64)
     for index, (row_phase, column_phase) in enumerate(layout.phases):
@@ -152,10 +152,11 @@ def _cells_of_input(layout: SpectralLayout, x: Residues) -> Residues:
     """Return phase images of (C, H, W) in tiles (groups, p, tiles, b, N1, N2), zero where a place has no value."""
     shape = layout.shape
     channels, height, width = layout.padded.input_shape
-    padded = np.zeros((channels, height + shape.stride, width + shape.stride), dtype=np.uint64)
+    down, right = shape.strides
+    padded = np.zeros((channels, height + down, width + right), dtype=np.uint64)
     padded[: x.shape[0], :height, :width] = x
-    images = [
-        _phase_image(padded, shape.stride, (i, layout.rows.sources(i)), (j, layout.columns.sources(j)))
+    images = [  # a position beyond the map reads a zero
+        padded[:, i + down * layout.rows.sources(i)[:, None, :, None], j + right * layout.columns.sources(j)[:, None]]
         for i, j in layout.phases
     ]
     blocks = np.stack(images).reshape(
@@ -164,15 +165,6 @@ def _cells_of_input(layout: SpectralLayout, x: Residues) -> Residues:
     # (phases, groups, C/b, b, a, c, N1, N2) -> (groups, phases, C/b, a, c, b, N1, N2)
     ordered = blocks.transpose(1, 0, 2, 4, 5, 3, 6, 7)
     return ordered.reshape(shape.groups, layout.blocks_in, layout.tiles, layout.block_size, *layout.extent)
-
-
-def _phase_image(
-    padded: Residues, stride: int, rows: tuple[int, npt.NDArray[np.int64]], columns: tuple[int, npt.NDArray[np.int64]]
-) -> Residues:
-    """Return one phase image in tiles: (C, a, c, N1, N2). A position beyond the image reads the zero padding."""
-    row = rows[0] + stride * rows[1][:, None, :, None]
-    column = columns[0] + stride * columns[1][None, :, None, :]
-    return padded[:, row, column]
 
 
 def _input_slots(spectrum: Residues, placed: PieceLayout) -> Residues:

@@ -24,7 +24,7 @@ from privcirnet.he.bfv.parameters import ciphertext_bytes, reply_bits
 from privcirnet.he.layers import subring
 from privcirnet.he.layers.bsgs import BsgsPlan
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape, by_axis
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout
 from privcirnet.he.planning.network_links import NetworkLink
@@ -271,11 +271,11 @@ def clear_work(shape: LinearShape, block_size: int) -> ClearWork:
     ClearWork(calls=1, values=1024, products=2816, weights=88, depthwise=0)
     """
     positions = prod(shape.output_shape[1:])
-    ends, taps = prod(shape.input_shape) + prod(shape.output_shape), shape.in_channels * shape.kernel**2
+    ends, taps = prod(shape.input_shape) + prod(shape.output_shape), shape.in_channels * shape.taps
     dense = shape.out_channels * taps // shape.groups
-    if shape.kind == "depthwise" and shape.kernel > 1:
+    if shape.kind == "depthwise" and shape.taps > 1:
         return ClearWork(1, _LIMBS * ends, 0, dense, _LIMBS * dense * positions)
-    values = ends + (taps * positions if shape.kernel > 1 else 0)
+    values = ends + (taps * positions if shape.taps > 1 else 0)
     weights = dense * block_products(block_size) // block_size**2
     return ClearWork(1, _LIMBS * values, _LIMBS * weights * positions, weights, 0)
 
@@ -377,7 +377,8 @@ def table(choice: LayerChoice, limit: int = 12) -> str:
     printed, left_out = unlike[:limit], rest + max(0, len(unlike) - limit)
     shape, unit = choice.layer.shape, column_unit(goal.profile.counted)
     head = (
-        f"{shape.kind} {shape.input_shape} -> {shape.output_shape}, kernel {shape.kernel}, stride {shape.stride}, "
+        f"{shape.kind} {shape.input_shape} -> {shape.output_shape}, kernel {by_axis(shape.kernels)}, "
+        f"stride {by_axis(shape.strides)}, "
         f"groups {shape.groups}, b = {choice.layer.block_size}, n = {choice.layer.ring_degree}; "
         f"profile {goal.profile.name}, server and total in {unit.name}, sums {goal.sums}"
     )

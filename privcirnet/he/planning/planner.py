@@ -31,7 +31,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.layers import bsgs
 from privcirnet.he.layers.bsgs import BsgsPlan
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape, by_axis
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout
 from privcirnet.he.layers.spectral_pieces import MAX_PIECES, Piece
@@ -378,7 +378,7 @@ class Encoding:
 
 
 def _dense_kernel(shape: LinearShape, b: int) -> bool:
-    return b == 1 and shape.kernel > 1
+    return b == 1 and shape.taps > 1
 
 
 def _on_shares(shape: LinearShape, b: int, goal: Objective) -> LayerChoice:
@@ -387,7 +387,7 @@ def _on_shares(shape: LinearShape, b: int, goal: Objective) -> LayerChoice:
 
 NAMES = {
     "cirencode": Encoding(lambda shape, b: True, "is for every layer"),
-    "bolt": Encoding(lambda shape, b: b == 1 and shape.kernel == 1, "is for b = 1 and 1 x 1 kernels"),
+    "bolt": Encoding(lambda shape, b: b == 1 and shape.taps == 1, "is for b = 1 and 1 x 1 kernels"),
     "neujeans": Encoding(_dense_kernel, "is for b = 1 and larger kernels"),
     "ensei": Encoding(_dense_kernel, "is for b = 1 and larger kernels", _on_shares),
 }
@@ -400,7 +400,7 @@ def plan_named(name: str, shape: LinearShape, block_size: int, goal: Objective) 
     if encoding is None:
         raise RuleError("the encoding must be a known one", got=repr(name), remedy=f"use {', '.join(NAMES)}")
     if not encoding.fits(shape, block_size):
-        got = f"b = {block_size}, kernel {shape.kernel}, {shape.groups} groups"
+        got = f"b = {block_size}, kernel {by_axis(shape.kernels)}, {shape.groups} groups"
         raise RuleError(f"the encoding {name} {encoding.rule}", got=got, remedy="use cirencode")
     return encoding.plan(shape, block_size, goal)
 

@@ -25,7 +25,9 @@ MAX_VALUES = 1 << 24
 MAX_ALL_VALUES = 1 << 26
 """Largest number of values in all nodes together: each party holds a share of every one."""
 MAX_KERNEL = 64
-"""Largest kernel size and stride that are accepted."""
+"""Largest stride of a grid that is accepted."""
+MAX_TAPS = 1 << 12
+"""Most weights of a kernel, and most positions from one window to the next, that are accepted: 64 x 64."""
 MAX_PRODUCTS = 1 << 18
 """Largest number of plaintext products in one layer that is accepted."""
 MAX_PIXEL = 1 << 32

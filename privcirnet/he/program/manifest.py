@@ -21,11 +21,12 @@ from privcirnet.errors import RuleError
 from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers import spectral_pieces
 from privcirnet.he.layers.layer import MOST_IMAGES, Layer, stacked_shape
+from privcirnet.he.layers.shape import by_axis
 from privcirnet.he.layers.spectral_layer import SpectralLayer, UnplannedLayer
 from privcirnet.he.program import limits
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.exact import ExactStep, exact_steps
-from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_VALUES
+from privcirnet.he.program.limits import MAX_LENGTH, MAX_LOG_STEP, MAX_TAPS, MAX_VALUES
 from privcirnet.he.program.operation import KINDS, Node, Operation
 from privcirnet.he.program.program import ANSWERS, BOUNDS, TRANSFERS, Program, masked_node
 
@@ -305,8 +306,9 @@ def _misplaced(node: Node, earlier: Mapping[str, Node]) -> str:
 def _misshaped(node: Node, sources: Sequence[Node]) -> str:
     """Return the problem of an operation on its inputs; each layer's sizes first, as all else takes time with them."""
     for layer in node.operation.layers:
-        if max(layer.shape.kernel, layer.shape.stride) > MAX_KERNEL:
-            return f"a kernel of {layer.shape.kernel} with stride {layer.shape.stride}"
+        kernels, strides = layer.shape.kernels, layer.shape.strides
+        if max(*kernels, *strides) > MAX_LENGTH or max(prod(kernels), prod(strides)) > MAX_TAPS:
+            return f"a kernel of {by_axis(kernels)} with stride {by_axis(strides)}"
     if problem := node.operation.problem(node, sources):
         return problem
     expected = node.operation.shape_after([source.shape for source in sources]) if sources else node.shape

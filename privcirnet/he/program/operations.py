@@ -103,7 +103,7 @@ def _computes(operation: Operation) -> str:
     match operation:
         case Linear(layer):
             of = layer.shape
-            name = f"{of.kernel} x {of.kernel} {'depthwise' if of.kind == 'depthwise' else 'convolution'}"
+            name = f"{of.kernels[0]} x {of.kernels[1]} {'depthwise' if of.kind == 'depthwise' else 'convolution'}"
             block = f", b = {layer.block_size}" if layer.block_size > 1 else ""
             return f"{'linear' if of.kind == 'gemm' else name}, {of.in_channels} -> {of.out_channels}{block}"
         case ExactTable(function=function):

@@ -1,6 +1,7 @@
 """Single layers: their dimensions, and their weights and constants as integers."""
 
 from collections.abc import Callable
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -9,9 +10,9 @@ from torch import Tensor, nn
 
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape, Window
 from privcirnet.he.program import bounds
-from privcirnet.he.program.limits import MAX_KERNEL
+from privcirnet.he.program.limits import MAX_LENGTH, MAX_TAPS
 from privcirnet.he.program.operation import NO_ROWS, Weights
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.functional.circulant import project
@@ -33,43 +34,38 @@ def linear_shape(module: nn.Conv2d | nn.Linear, input_shape: Shape, name: str) -
             got = f"{name} on {input_shape}"
             raise RuleError("a linear layer must follow a flatten or tokens", got=got, remedy="flatten first")
         return LinearShape.gemm(height, channels, module.out_features)
-    frame = _frame(module, name)
-    sizes = module.out_channels, frame.kernel, module.stride[0], frame.padding, module.groups
-    return LinearShape(height, width, channels, *sizes)
+    return LinearShape.convolution(input_shape, module.out_channels, _frame(module, name).windows, module.groups)
 
 
 class _Frame(NamedTuple):
-    """A square kernel that holds a convolution's own, with zeros around and between its weights.
+    """A kernel that holds a convolution's own, with zeros between its weights, and around them where it pads by more.
 
     Attributes:
+        windows: windows along the rows and along the columns.
         first: row and column of the first weight.
     """
 
-    kernel: int
-    padding: int
+    windows: tuple[Window, Window]
     first: tuple[int, int]
 
 
 def _frame(module: nn.Conv2d, name: str) -> _Frame:
-    """Return the smallest square kernel that does the same, with as many zeros on each side of the map.
-
-    Dilated and rectangular kernels, and those with fewer zeros on one side, have zeros in theirs.
-    """
-    (height, width), zeros = reach_of(module), zeros_around(module)
-    lost = {height - zeros.top - zeros.bottom, width - zeros.left - zeros.right} if zeros else set[int]()
-    if zeros is None or len(lost) > 1 or len(set(module.stride)) > 1:
-        raise RuleError(
-            "a convolution must have one stride, zero padding, and lose as many rows as columns",
-            got=f"{name}: Conv2d({module.extra_repr()})",
-            remedy="give quantize(model, images), which makes one of all others",
-        )
-    less = lost.pop()
-    around = max(*zeros, 1 - less)
-    kernel = less + 2 * around
-    if kernel > MAX_KERNEL:
-        rule, got = f"a square kernel must have at most {MAX_KERNEL} rows", f"{name}: Conv2d({module.extra_repr()})"
-        raise RuleError(rule, got=f"{kernel} for {got}", remedy="use smaller kernels, or several one after the other")
-    return _Frame(kernel, around, (around - zeros.top, around - zeros.left))
+    """Return the smallest kernel that does the same, longer than the zeros beside the map."""
+    zeros = zeros_around(module)
+    if zeros is None:
+        rule, got = "a convolution must pad with zeros", f"{name}: Conv2d({module.extra_repr()})"
+        raise RuleError(rule, got=got, remedy="give quantize(model, images), which makes one of all others")
+    windows, first = list[Window](), list[int]()
+    for reach, stride, (ahead, behind) in zip(reach_of(module), module.stride, (zeros[:2], zeros[2:]), strict=True):
+        before, after = max(0, behind - reach + 1), max(0, ahead - reach + 1)
+        windows.append(Window(reach + before + after, stride, ahead + before, behind + after))
+        first.append(before)
+    sizes = [window.kernel for window in windows]
+    if max(sizes) > MAX_LENGTH or prod(sizes) > MAX_TAPS:
+        rule = f"a kernel must have at most {MAX_LENGTH} rows and columns, and {MAX_TAPS} weights, with all its zeros"
+        got = f"{sizes[0]} x {sizes[1]} for {name}: Conv2d({module.extra_repr()})"
+        raise RuleError(rule, got=got, remedy="use smaller kernels, or several one after the other")
+    return _Frame((windows[0], windows[1]), (first[0], first[1]))
 
 
 def weight_log_step(module: nn.Module, name: str) -> int:
@@ -125,9 +121,9 @@ def integer_rows(weight: Tensor, module: nn.Conv2d | nn.Linear, block_size: int,
 
 
 def _framed(rows: Tensor, module: nn.Conv2d, name: str) -> Tensor:
-    """Put the weights of a convolution where they are in its square kernel."""
+    """Put the weights of a convolution where they are in the kernel of its program."""
     frame = _frame(module, name)
-    framed = rows.new_zeros(*rows.shape[:2], frame.kernel, frame.kernel)
+    framed = rows.new_zeros(*rows.shape[:2], *(window.kernel for window in frame.windows))
     (top, left), (down, right) = frame.first, module.dilation
     height, width = module.kernel_size
     framed[:, :, top : top + down * height : down, left : left + right * width : right] = rows

@@ -30,7 +30,7 @@ from privcirnet.nn.supported_modules import kind_of, named
 from privcirnet.passes.convert import share_by_blocks_
 from privcirnet.passes.difference import compared, logits_of_some
 from privcirnet.passes.shape_tracing import trace_at
-from privcirnet.passes.surgery import arithmetic, functions, norms, padding, windows
+from privcirnet.passes.surgery import arithmetic, functions, norms, padding
 from privcirnet.passes.surgery import functions as own
 from privcirnet.passes.surgery.attention import join_parts, read_attentions, settle_attention
 from privcirnet.passes.surgery.edit import (
@@ -249,11 +249,10 @@ def _visit(edit: GraphEditor, node: fx.Node, activation: str) -> None:
 
 
 def _settle_convolution(edit: GraphEditor, node: fx.Node, kind: str) -> None:
-    """Let a convolution be torch's own, with one stride and zeros around its map."""
+    """Let a convolution be torch's own, with zeros around its map."""
     if kind != "layer":
         padding.plain_convolution(edit, node)
     padding.pad_before(edit, node)
-    windows.square(edit, node)
 
 
 def _replace(edit: GraphEditor, node: fx.Node, kind: str, activation: str) -> None:

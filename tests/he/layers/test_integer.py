@@ -21,8 +21,10 @@ def test_convolution_is_the_loop(shape: LinearShape, seed: int) -> None:
     found = integer.convolve(x, weight, shape)
     assert found.dtype == np.int64
     assert (found == slow_convolution(shape, weight, x)).all()
-    tensors = (torch.from_numpy(v.astype(np.float64)) for v in (x, weight))
-    same = torch.nn.functional.conv2d(*tensors, None, shape.stride, shape.padding, 1, shape.groups)
+    image, kernel = (torch.from_numpy(v.astype(np.float64)) for v in (x, weight))
+    (top, bottom), (left, right) = (window.ends for window in shape.windows)
+    padded = torch.nn.functional.pad(image, (left, right, top, bottom))
+    same = torch.nn.functional.conv2d(padded, kernel, None, shape.strides, 0, 1, shape.groups)
     assert (same.numpy() == found).all()
     assert (weight == before[0]).all()
     assert (x == before[1]).all()

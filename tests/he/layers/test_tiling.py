@@ -11,6 +11,12 @@ AXES = [
     for size, kernel, stride in itertools.product(range(1, 10), (1, 3, 5, 7), (1, 2, 3))
     for padding in range(kernel)
     if kernel <= size + 2 * padding
+] + [
+    Axis(size, kernel, stride, padding, behind)
+    for size, (kernel, padding, behind), stride in itertools.product(
+        (1, 4, 9), ((2, 0, 1), (3, 0, 1), (3, 2, 0), (4, 1, 2)), (1, 2, 3)
+    )
+    if kernel <= size + padding + behind
 ]
 
 
@@ -20,7 +26,8 @@ def slow_correlation(x: np.ndarray, w: np.ndarray, axis: Axis) -> list[int]:
     def at(i: int) -> int:
         return int(x[i]) if 0 <= i < axis.size else 0
 
-    starts = range(-axis.padding, axis.size + axis.padding - axis.kernel + 1, axis.stride)
+    behind = axis.padding if axis.behind is None else axis.behind
+    starts = range(-axis.padding, axis.size + behind - axis.kernel + 1, axis.stride)
     return [sum(int(w[r]) * at(start + r) for r in range(axis.kernel)) for start in starts]
 
 

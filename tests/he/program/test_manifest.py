@@ -9,7 +9,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape, Window
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.program import manifest
@@ -73,6 +73,47 @@ def at(path: tuple[str | int, ...]) -> Any:
     for key in path:
         place = place[key]
     return place
+
+
+def with_windows(*windows: Window) -> dict[str, Any]:
+    """The description of a program of one convolution, with windows along its rows and its columns."""
+    shape = LinearShape.convolution((4, 8, 9), 8, (windows[0], windows[-1]))
+    layer = SpectralLayer(shape, 2, N, shape.output_shape[1:], (Piece(1, 1, 32, 2),))
+    nodes = Node("x", Input(0, 255), (), (4, 8, 9), -8), Node("conv", Linear(layer), ("x",), shape.output_shape, -16)
+    program = Program(nodes, choose(layer.transform_lengths, 50), {})
+    return json.loads(json.dumps(manifest.to_dict(program)))
+
+
+def test_windows_by_axis_are_read_back_and_square_ones_are_written_as_before() -> None:
+    sizes = {"height", "width", "in_channels", "out_channels", "kernel", "stride", "padding", "groups"}
+    square, unlike = with_windows(Window(3, 2, 1, 1)), with_windows(Window(), Window(4, 3, 2, 0))
+    assert square["nodes"][1]["layer"]["shape"].keys() == sizes
+    assert unlike["nodes"][1]["layer"]["shape"].keys() == sizes | {"across"}
+    assert json.loads(json.dumps(manifest.to_dict(manifest.from_dict(unlike)))) == unlike
+    layer = manifest.from_dict(unlike).nodes[1].operation.layers[0]
+    assert (layer.shape.kernels, layer.shape.strides, layer.shape.output_shape) == ((1, 4), (1, 3), (8, 8, 3))
+
+
+@pytest.mark.parametrize(
+    ("across", "message"),
+    [
+        ({"kernel": 513}, "a kernel of 1 x 513|fit the padded input"),
+        ({"kernel": 4, "stride": 5000}, "a kernel of 1 x 4 with stride 1 x 5000"),
+        ({"kernel": 4, "padding": 4}, "padding must be smaller than the kernel"),
+        ({"kernel": 4, "behind": -1}, "padding must be smaller than the kernel"),
+        ({"kernel": 0}, "dimensions must be positive"),
+        ({"kernel": 3, "stride": 3, "padding": 0}, "nodes must fit together"),
+        ([4, 3], "description must be complete"),
+        (4, "description must be complete"),
+    ],
+    ids=str,
+)
+def test_windows_that_do_not_fit_are_refused(across: Any, message: str) -> None:
+    whole = with_windows(Window(), Window(4, 2, 2, 0))
+    if isinstance(across, dict):
+        across = whole["nodes"][1]["layer"]["shape"]["across"] | across
+    with pytest.raises(RuleError, match=message):
+        manifest.from_dict(changed(("conv", "layer", "shape", "across"), across, whole))
 
 
 def test_round_trip_without_weights() -> None:

@@ -1,4 +1,4 @@
-"""Convolutions that are not square, and padding with a map's own values: exact, trained, circulant, refused."""
+"""Convolutions by axis and side, and padding with a map's own values: exact, trained, circulant, refused."""
 
 import copy
 
@@ -91,9 +91,8 @@ def test_nothing_changes_where_something_is_refused():
     assert repr(model) == before
 
 
-@pytest.mark.parametrize("name", ["two strides", "reflected"])
-def test_one_convolution_in_two_places_is_refused(name):
-    twice = Written(lambda net, x: net.conv(net.conv(x)), conv=nn.Conv2d(4, 4, 3, **OPTIONS[name]))
+def test_one_convolution_with_such_padding_in_two_places_is_refused():
+    twice = Written(lambda net, x: net.conv(net.conv(x)), conv=nn.Conv2d(4, 4, 3, **OPTIONS["reflected"]))
     with pytest.raises(RuleError, match=r"got conv \(Conv2d\), conv \(Conv2d\); give each use .* its own module"):
         polynomial_(twice.double(), images())
 
@@ -134,7 +133,7 @@ ZEROS = {
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("name", ZEROS)
-def test_zeros_on_any_side_are_part_of_a_larger_square_kernel(name):
+def test_zeros_on_any_side_are_those_of_the_program_s_layer(name):
     torch.manual_seed(0)
     model = nn.Sequential(*ZEROS[name](), nn.BatchNorm2d(8)).double().eval()
     weight, expected = model[-2].weight, model(images())
@@ -145,8 +144,9 @@ def test_zeros_on_any_side_are_part_of_a_larger_square_kernel(name):
     assert_close(model(images()), expected)
     conv = next(module for module in fused.modules() if isinstance(module, nn.Conv2d))
     shape, rows = linear_shape(conv, tuple(images().shape[1:]), ""), real(conv, 0, "")[1].rows
-    square = F.conv2d(images(), torch.from_numpy(rows), conv.bias, shape.stride, shape.padding)
-    assert_close(square, conv(images()))
+    (top, bottom), (left, right) = (window.ends for window in shape.windows)
+    surrounded = F.pad(images(), (left, right, top, bottom))
+    assert_close(F.conv2d(surrounded, torch.from_numpy(rows), conv.bias, shape.strides), conv(images()))
 
 
 def test_zeros_that_others_read_come_from_a_layer():
@@ -159,14 +159,14 @@ def test_zeros_that_others_read_come_from_a_layer():
 
 
 def test_training_leaves_what_is_zero():
-    """What a larger kernel has more are no weights: nothing trains them, and block-circulant ones have none there."""
-    model = padded((0, 1, 0, 1), nn.Conv2d(4, 8, 3, stride=2)).double()
+    """What a dilated kernel has between are no weights: nothing trains them, and circulant ones have none there."""
+    model = padded((0, 1, 0, 1), nn.Conv2d(4, 8, 3, stride=2, dilation=2)).double()
     polynomial_(model, images(), "own")
     circulant_(model, {"1": 4})
     model(images()).square().mean().backward()
     conv = model.get_submodule("1")
     assert rows_of(conv).grad.shape == (2, 4, 3, 3)
-    assert real(conv, 0, "")[1].rows.shape == (8, 4, 4, 4)
+    assert real(conv, 0, "")[1].rows.shape == (8, 4, 5, 5)
 
 
 def test_fuse_with_images_does_what_polynomial_does():
@@ -181,7 +181,7 @@ def test_fuse_with_images_does_what_polynomial_does():
 
 
 def test_kernels_that_are_too_large_are_refused_by_name():
-    with pytest.raises(RuleError, match=r"square kernel must have at most 64 rows: got 65 for 0: Conv2d\(4, 8, .*65"):
+    with pytest.raises(RuleError, match=r"kernel must have at most 512 rows and columns, and 4096 weights, .*: got 65 x 65 for 0: Conv2d\(4, 8, .*65"):
         linear_shape(nn.Conv2d(4, 8, 65), (4, 70, 70), "0")
     assert linear_shape(nn.Conv2d(4, 8, 64), (4, 70, 70), "0").kernel == 64
 

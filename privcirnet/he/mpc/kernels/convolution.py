@@ -69,7 +69,7 @@ def split_into(planes: Floats, column: int, word: Word, digits: Digits) -> None:
 
 @jit
 def spread(
-    planes: Floats, x: Residues, block: CirculantSplit, digits: Digits, corner: tuple[int, int], step: int
+    planes: Floats, x: Residues, block: CirculantSplit, digits: Digits, corner: tuple[int, int], step: tuple[int, int]
 ) -> None:
     """Write the digits of a rectangle of the input, blocks split.
 
@@ -77,22 +77,22 @@ def spread(
         planes: zeros, written where the input is, shape (C, L, rows, columns).
         x: residues, shape (C, H, W).
         corner: the row and the column of the input that come first; under 0 in the padding.
-        step: distance of rows and columns that are taken.
+        step: distances of rows and of columns that are taken.
     """
-    top, left = corner
+    (top, left), (down, right) = corner, step
     _, _, rows, columns = planes.shape
-    first = 0 if left >= 0 else (step - 1 - left) // step
-    last = min(columns, (x.shape[2] - left + step - 1) // step)
+    first = 0 if left >= 0 else (right - 1 - left) // right
+    last = min(columns, (x.shape[2] - left + right - 1) // right)
     buffer = np.empty((block.size, columns), dtype=np.uint64)
     for number in range(x.shape[0] // block.size):
         for i in range(rows):
-            row = top + i * step
+            row = top + i * down
             if row < 0 or row >= x.shape[1]:
                 continue
             for k in range(block.size):
                 source = x[number * block.size + k, row]
                 for j in range(first, last):
-                    buffer[k, j] = source[left + j * step]
+                    buffer[k, j] = source[left + j * right]
             _divide(buffer, block, first, last, digits.t)
             for k in range(block.size):
                 target = planes[place(x.shape[0] // block.size, number, k, block.least), :, i]
@@ -125,53 +125,57 @@ def _join(values: Residues, block: CirculantSplit, t: Word) -> None:
 
 
 @jit
-def windows(columns: Floats, planes: Floats, kernel: int, stride: int) -> None:
+def windows(columns: Floats, planes: Floats, kernel: tuple[int, int], stride: tuple[int, int]) -> None:
     """Write the window of each output.
 
     Args:
-        columns: written, shape (C R R, L, rows of outputs, columns of outputs).
+        columns: written, shape (C R S, L, rows of outputs, columns of outputs).
         planes: result of :func:`spread` at step 1, shape (C, L, rows, columns).
-        kernel: R.
+        kernel: (R, S).
+        stride: of rows and of columns.
     """
     _, digits, height, width = columns.shape
+    (tall, wide), (down, right) = kernel, stride
     for number in range(columns.shape[0]):
-        channel, r, s = number // (kernel * kernel), number // kernel % kernel, number % kernel
+        channel, r, s = number // (tall * wide), number // wide % tall, number % wide
         for digit in range(digits):
             for i in range(height):
-                source, target = planes[channel, digit, i * stride + r, s:], columns[number, digit, i]
-                if stride == 1:
+                source, target = planes[channel, digit, i * down + r, s:], columns[number, digit, i]
+                if right == 1:
                     for j in range(width):
                         target[j] = source[j]
                 else:
                     for j in range(width):
-                        target[j] = source[j * stride]
+                        target[j] = source[j * right]
 
 
 @jit
-def depthwise(sums: Floats, planes: Floats, weight: Floats, kernel: int, stride: int) -> None:
+def depthwise(sums: Floats, planes: Floats, weight: Floats, kernel: tuple[int, int], stride: tuple[int, int]) -> None:
     """Write the sums of a layer in which every channel is a group, straight from the digits.
 
     Args:
         sums: written, shape (C, L, rows of outputs, columns of outputs).
         planes: result of :func:`spread` at step 1, shape (C, L, rows, columns).
-        weight: shape (C, R R).
-        kernel: R.
+        weight: shape (C, R S).
+        kernel: (R, S).
+        stride: of rows and of columns.
     """
     channels, digits, height, width = sums.shape
+    (tall, wide), (down, right) = kernel, stride
     for channel in range(channels):
         for digit in range(digits):
             for i in range(height):
                 target = sums[channel, digit, i]
                 target[:] = 0
-                for tap in range(kernel * kernel):
+                for tap in range(tall * wide):
                     factor = weight[channel, tap]
-                    source = planes[channel, digit, i * stride + tap // kernel, tap % kernel :]
-                    if stride == 1:
+                    source = planes[channel, digit, i * down + tap // wide, tap % wide :]
+                    if right == 1:
                         for j in range(width):
                             target[j] += factor * source[j]
                     else:
                         for j in range(width):
-                            target[j] += factor * source[j * stride]
+                            target[j] += factor * source[j * right]
 
 
 @jit

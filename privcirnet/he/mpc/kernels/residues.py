@@ -34,17 +34,20 @@ class Whole(NamedTuple):
     offset: Word
 
 
-class Window(NamedTuple):
+class SlidingWindow(NamedTuple):
     """The window that an output sees.
 
     Attributes:
-        kernel: R.
-        padding: zeros on each side.
+        kernel: rows and columns, (R, S).
+        stride: rows and columns to the next window.
+        rows: rows of zeros above the map, and below.
+        columns: columns of zeros beside it, on the left and on the right.
     """
 
-    kernel: int
-    stride: int
-    padding: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    rows: tuple[int, int]
+    columns: tuple[int, int]
 
 
 @inline
@@ -62,7 +65,9 @@ def reduced(total: Integer, bias: Word, whole: Whole) -> Word:
 
 
 @jit
-def depthwise(result: Residues, x: Residues, weight: Integers, bias: Residues, window: Window, whole: Whole) -> None:
+def depthwise(
+    result: Residues, x: Residues, weight: Integers, bias: Residues, window: SlidingWindow, whole: Whole
+) -> None:
     """Write a layer in which every channel is a group.
 
     With stride 1 all rows of a channel are one long row, whose sums between two rows of outputs nobody looks at.
@@ -70,29 +75,29 @@ def depthwise(result: Residues, x: Residues, weight: Integers, bias: Residues, w
     Args:
         result: written, shape (C, H', W').
         x: residues, shape (C, H, W).
-        weight: shape (C, R R).
+        weight: shape (C, R S).
         bias: added, of the result's shape, or empty.
     """
     channels, height, width = x.shape
     _, rows, columns = result.shape
-    kernel, stride, padding = window
-    across = width + 2 * padding
-    padded = np.zeros((height + 2 * padding) * across + kernel, dtype=np.int64)
+    kernel, (down, right), above, beside = window
+    across, whole_map = width + beside[0] + beside[1], down == right == 1
+    padded = np.zeros((height + above[0] + above[1]) * across + kernel[1], dtype=np.int64)
     sums = np.empty(rows * across, dtype=np.int64)
-    length = rows * across - kernel + 1 if stride == 1 else (columns - 1) * stride + 1
+    length = rows * across - kernel[1] + 1 if whole_map else (columns - 1) * right + 1
     for channel in range(channels):
         for i in range(height):
-            source, target = x[channel, i], padded[(i + padding) * across + padding :]
+            source, target = x[channel, i], padded[(i + above[0]) * across + beside[0] :]
             for j in range(width):
                 target[j] = centered(source[j], whole.t)
         factors = weight[channel]
-        for i in range(1 if stride == 1 else rows):
-            _slide(sums[i * across :], padded[i * stride * across :], factors, kernel, across, length)
+        for i in range(1 if whole_map else rows):
+            _slide(sums[i * across :], padded[i * down * across :], factors, kernel, across, length)
         for i in range(rows):
             row = sums[i * across :]
-            if stride > 1:
+            if right > 1:
                 for j in range(columns):
-                    row[j] = row[j * stride]
+                    row[j] = row[j * right]
             _finish(result[channel, i], row, bias[channel, i] if bias.size else result[channel, i, :0], whole)
 
 
@@ -108,9 +113,11 @@ def _finish(result: Residues, sums: Integers, bias: Residues, whole: Whole) -> N
 
 
 @inline
-def _slide(sums: Integers, inputs: Integers, factors: Integers, kernel: int, across: int, length: int) -> None:
+def _slide(
+    sums: Integers, inputs: Integers, factors: Integers, kernel: tuple[int, int], across: int, length: int
+) -> None:
     """Write the sums of a row of windows, one beside the other."""
-    if kernel == 3:
+    if kernel == (3, 3):
         a, b, c, d, e, f, g, h, k = factors
         first, second, third = inputs, inputs[across:], inputs[2 * across :]
         for j in range(length):
@@ -122,8 +129,8 @@ def _slide(sums: Integers, inputs: Integers, factors: Integers, kernel: int, acr
         return
     for j in range(length):
         sums[j] = 0
-    for tap in range(kernel * kernel):
-        source, factor = inputs[tap // kernel * across + tap % kernel :], factors[tap]
+    for tap in range(kernel[0] * kernel[1]):
+        source, factor = inputs[tap // kernel[1] * across + tap % kernel[1] :], factors[tap]
         for j in range(length):
             sums[j] += factor * source[j]
 

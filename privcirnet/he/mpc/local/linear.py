@@ -32,7 +32,7 @@ def clear_linear(layer: Layer, rows: Values, t: int) -> "ClearLinear":
     """Return a layer that is ready to be applied to shares.
 
     Args:
-        rows: integer weights, the first row of each circulant block row, shape (K/b, C/groups, R, R).
+        rows: integer weights, the first row of each circulant block row, shape (K/b, C/groups, R, S).
         t: prime under 2^61.
 
     Raises:
@@ -45,7 +45,7 @@ class ClearLinear:
     """A linear layer of integer weights on residues.
 
     Args:
-        rows: the first row of each circulant block row, int64, shape (K/b, C/groups, R, R).
+        rows: the first row of each circulant block row, int64, shape (K/b, C/groups, R, S).
         t: prime modulus under 2^61.
 
     Raises:
@@ -99,7 +99,7 @@ def fits(shape: LinearShape, block_size: int, rows: Values, t: int) -> bool:
     """Return whether a layer can be computed so, and should be.
 
     Args:
-        rows: weights, shape (K/b, C/groups, R, R).
+        rows: weights, shape (K/b, C/groups, R, S).
         t: prime modulus under 2^61.
     """
     if shape.kind == "depthwise":
@@ -145,15 +145,15 @@ class WholeSums:
     """A layer that :func:`fits`.
 
     Args:
-        rows: weights, shape (K, C/groups, R, R).
+        rows: weights, shape (K, C/groups, R, S).
         t: prime modulus.
     """
 
     def __init__(self, shape: LinearShape, rows: Values, t: int) -> None:
-        from privcirnet.he.mpc.kernels.residues import Whole, Window
+        from privcirnet.he.mpc.kernels.residues import SlidingWindow, Whole
 
         self._shape, self._depthwise = shape, shape.kind == "depthwise"
-        self._window = Window(shape.kernel, shape.stride, shape.padding)
+        self._window = SlidingWindow(shape.kernels, shape.strides, *(window.ends for window in shape.windows))
         self._weight = rows.reshape(len(rows), -1).astype(np.int64) if self._depthwise else _in_fours(rows)
         self._ends = np.array(_ends(self._weight, _most(t), 1 if self._depthwise else _FOUR), dtype=np.int64)
         places = np.arange(self._weight.shape[1])

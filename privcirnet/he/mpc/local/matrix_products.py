@@ -31,11 +31,11 @@ def matrices(rows: Values, block_size: int, smallest: int, groups: int) -> list[
     """Return the matrix of each piece, the smallest first.
 
     Args:
-        rows: the first row of each block row, shape (K/b, C/groups, R, R).
+        rows: the first row of each block row, shape (K/b, C/groups, R, S).
         smallest: size of the smallest pieces, b / 2^i.
 
     Returns:
-        for pieces of size m, (groups, K/groups/b m, C/groups/b m R R) each.
+        for pieces of size m, (groups, K/groups/b m, C/groups/b m R S) each.
     """
     maps, channels, *kernel = rows.shape
     blocks = rows.reshape(maps, channels // block_size, block_size, *kernel)
@@ -49,11 +49,11 @@ def matrices(rows: Values, block_size: int, smallest: int, groups: int) -> list[
 
 
 def _matrix(polynomial: Values, sign: int, groups: int) -> Values:
-    """Return products with polynomials (K/b, C/groups/b, m, R, R) mod X^m - sign as a matrix."""
+    """Return products with polynomials (K/b, C/groups/b, m, R, S) mod X^m - sign as a matrix."""
     maps, blocks, m, *kernel = polynomial.shape
     i, j = np.indices((m, m))
     signs = np.where(i < j, sign, 1)[:, :, None, None]
-    square = polynomial[:, :, (i - j) % m] * signs  # (K/b, C/groups/b, m, m, R, R)
+    square = polynomial[:, :, (i - j) % m] * signs  # (K/b, C/groups/b, m, m, R, S)
     return square.transpose(0, 2, 1, 3, 4, 5).reshape(groups, maps // groups * m, blocks * m * kernel[0] * kernel[1])
 
 
@@ -78,7 +78,7 @@ class MatrixProducts:
     """A layer's weights as float64 matrices, and its computation with them.
 
     Args:
-        rows: the first row of each circulant block row, shape (K/b, C/groups, R, R).
+        rows: the first row of each circulant block row, shape (K/b, C/groups, R, S).
         t: prime modulus under 2^61.
 
     Raises:
@@ -94,7 +94,7 @@ class MatrixProducts:
         self._digits = Digits(np.uint64(t), self._split.width, self._split.count)
         self._powers = _powers(self._split, len(pieces))
         self.bytes = sum(weight.nbytes for weight in self._weights)
-        self._depthwise = shape.kind == "depthwise" and shape.kernel > 1
+        self._depthwise = shape.kind == "depthwise" and shape.taps > 1
 
     def __call__(self, share: Residues, bias: Residues | None = None) -> Residues:
         """Return the layer's result, see :meth:`ClearLinear.apply`.
@@ -113,7 +113,7 @@ class MatrixProducts:
     def _tasks(self) -> list[_Task]:
         """Return rectangles of outputs; where they are too few for all threads, for a part of the maps each."""
         shape, (_, height, width) = self._shape, self._shape.output_shape
-        inputs = shape.in_channels * (1 if self._depthwise else shape.kernel**2)
+        inputs = shape.in_channels * (1 if self._depthwise else shape.taps)
         depth = self._split.count * max(inputs, shape.out_channels)
         positions = max(_LEAST_POSITIONS, _VALUES_AT_ONCE // depth)
         columns = _ranges(width, positions)
@@ -132,12 +132,15 @@ class MatrixProducts:
 
     def _planes(self, x: Residues, task: _Task) -> Floats:
         """Return the digits of all inputs that the outputs of a rectangle see, (C, L, rows, columns)."""
-        kernel, stride, padding = self._shape.kernel, self._shape.stride, self._shape.padding
-        step = stride if kernel == 1 else 1
-        corner = task.rows.start * stride - padding, task.columns.start * stride - padding
-        sizes = [(len(part) - 1) * stride // step + kernel for part in (task.rows, task.columns)]
+        windows, parts = self._shape.windows, (task.rows, task.columns)
+        steps = self._shape.strides if self._shape.taps == 1 else (1, 1)
+        corner = [part.start * window.stride - window.padding for part, window in zip(parts, windows, strict=True)]
+        sizes = [
+            (len(part) - 1) * window.stride // step + window.kernel
+            for part, window, step in zip(parts, windows, steps, strict=True)
+        ]
         planes = np.zeros((len(x), self._split.count, *sizes))
-        convolution.spread(planes, x, self._block, self._digits, corner, step)
+        convolution.spread(planes, x, self._block, self._digits, (corner[0], corner[1]), steps)
         return planes
 
     def _sums(self, planes: Floats, task: _Task) -> Floats:
@@ -146,7 +149,7 @@ class MatrixProducts:
         maps, digits = shape.groups * len(task.blocks) * size, self._split.count
         sums = np.empty((maps, digits, len(task.rows), len(task.columns)))
         if self._depthwise:
-            convolution.depthwise(sums, planes, self._weights[0][:, 0], shape.kernel, shape.stride)
+            convolution.depthwise(sums, planes, self._weights[0][:, 0], shape.kernels, shape.strides)
             return sums.reshape(maps, digits, -1)
         columns, flat = self._columns(planes, task).reshape(-1, digits * sums[0, 0].size), sums.reshape(maps, -1)
         row = column = 0
@@ -160,13 +163,12 @@ class MatrixProducts:
         return sums.reshape(maps, digits, -1)
 
     def _columns(self, planes: Floats, task: _Task) -> Floats:
-        """Return the window of each output of a rectangle, (C R R, L, rows, columns)."""
-        kernel = self._shape.kernel
-        if kernel == 1:
+        """Return the window of each output of a rectangle, (C R S, L, rows, columns)."""
+        if self._shape.taps == 1:
             return planes
-        shape = len(planes) * kernel**2, self._split.count, len(task.rows), len(task.columns)
+        shape = len(planes) * self._shape.taps, self._split.count, len(task.rows), len(task.columns)
         columns = np.empty(shape)
-        convolution.windows(columns, planes, kernel, self._shape.stride)
+        convolution.windows(columns, planes, self._shape.kernels, self._shape.strides)
         return columns
 
 
@@ -179,7 +181,7 @@ def _with_channels(values: Residues, shape: tuple[int, int, int]) -> Residues:
 
 def _flat(shape: LinearShape) -> LinearShape:
     """Return the same layer with all positions in one row, where it computes each position by itself."""
-    if shape.kernel == shape.stride == 1:
+    if shape.pointwise:
         return replace(shape, height=1, width=shape.height * shape.width)
     return shape
 
