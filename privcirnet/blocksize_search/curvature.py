@@ -53,7 +53,7 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import find_layer
 from privcirnet.nn.functional.circulant import admissible_block_sizes, expand, project, squared_error
 from privcirnet.nn.functional.least_squares import Moments, channel_axis, fit_rows, read_by, some_of
-from privcirnet.nn.graph import evaluating
+from privcirnet.nn.graph import WeightedLayer, evaluating
 
 Batches = tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]]
 """Images (N, ...) and classes (N,), or probabilities (N, classes), as a pair or in batches."""
@@ -271,7 +271,7 @@ class OutputCurvature:
         layers: layers by name, with plain weights and groups = 1; left as they are.
     """
 
-    def __init__(self, layers: Mapping[str, nn.Linear | nn.Conv2d]) -> None:
+    def __init__(self, layers: Mapping[str, WeightedLayer]) -> None:
         self._layers, self._random = layers, torch.Generator().manual_seed(0)
         self._moments = {
             name: Moments.zeros(0, layer.weight[0].numel(), layer.weight.device) for name, layer in layers.items()
@@ -289,7 +289,7 @@ class OutputCurvature:
             name: torch.zeros(len(layer.weight), dtype=torch.float64) for name, layer in self._layers.items()
         }
 
-        def counted(name: str, layer: nn.Linear | nn.Conv2d, arguments: tuple[Tensor, ...], output: Tensor) -> None:
+        def counted(name: str, layer: WeightedLayer, arguments: tuple[Tensor, ...], output: Tensor) -> None:
             moments, axis = self._moments[name], channel_axis(layer)
             x = read_by(layer, arguments[0].detach()).reshape(-1, len(moments.input_sum))
             (x,) = some_of(max(PLACES, len(moments.input_sum)), self._random, x)

@@ -27,7 +27,7 @@ from privcirnet.he.planning.stacks import sizes
 from privcirnet.he.program.operation import Node
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.functional.circulant import admissible_block_sizes
-from privcirnet.nn.graph import evaluating
+from privcirnet.nn.graph import WeightedLayer, evaluating
 from privcirnet.passes.compose import Pair, pairs
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower.layers import linear_shape
@@ -101,7 +101,7 @@ def layer_shapes(model: nn.Module, image: torch.Tensor) -> dict[str, LinearShape
     """
     shapes, errors = dict[str, LinearShape](), Errors()
 
-    def record(name: str, module: nn.Linear | nn.Conv2d, inputs: tuple[torch.Tensor, ...]) -> None:
+    def record(name: str, module: WeightedLayer, inputs: tuple[torch.Tensor, ...]) -> None:
         if name in shapes:
             raise RuleError("a layer must run once an image", got=name, remedy="give each use its own layer")
         size: tuple[int, ...] = tuple(inputs[0].shape[1:])
@@ -114,9 +114,9 @@ def layer_shapes(model: nn.Module, image: torch.Tensor) -> dict[str, LinearShape
             got, remedy = f"{name} on {size}", "leave the layer out"
             raise RuleError("a layer's input must be an image, tokens or a vector", got=got, remedy=remedy)
 
-    layers = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+    layers = [(name, m) for name, m in model.named_modules() if isinstance(m, WeightedLayer)]
 
-    def see(name: str, module: nn.Linear | nn.Conv2d, inputs: tuple[torch.Tensor, ...]) -> None:
+    def see(name: str, module: WeightedLayer, inputs: tuple[torch.Tensor, ...]) -> None:
         with errors.collected():
             record(name, module, inputs)
 

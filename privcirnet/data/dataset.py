@@ -371,9 +371,9 @@ def _pairs(source: Pairs) -> Iterator[tuple[Tensor, Tensor]]:
             got, remedy = _said(pair), "let its data set return an image and its class"
             raise RuleError("a loader must give batches of images and labels", got=got, remedy=remedy)
         images, labels = pair
-        if images.ndim not in (2, 4):
-            got, remedy = f"shape {tuple(images.shape)}", "reshape them, sequences (N, C, L) to (N, C, 1, L)"
-            raise RuleError("images must be (N, C, H, W), or a table (N, F)", got=got, remedy=remedy)
+        if images.ndim not in (2, 3, 4):
+            got, remedy = f"shape {tuple(images.shape)}", "give batches of them, and sequences as (N, C, L)"
+            raise RuleError("images must be (N, C, H, W), signals (N, C, L) or a table (N, F)", got=got, remedy=remedy)
         if len(images):
             empty = False
             yield images, labels

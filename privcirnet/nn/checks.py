@@ -94,31 +94,37 @@ def check_finite(model: nn.Module) -> None:
         raise RuleError("weights must be finite", got=f"NaN or infinity in {listed(broken)}", remedy=remedy)
 
 
-RANKS = (2, 4)
-"""Axes of a table (N, F) and of images (N, C, H, W)."""
+RANKS = (2, 3, 4)
+"""Axes of a table (N, F), of signals (N, C, L) and of images (N, C, H, W)."""
+_SIGNALS = 3
 _INSTEAD = {
     1: "give several rows, or table[None] for one",
-    3: "give images[None] for one image; sequences as images (N, C, 1, L), with Conv2d in place of Conv1d",
     5: "give images (N, C, H, W): no convolution runs over time or depth",
 }
 
 
 def image_of(size: Sequence[int]) -> tuple[int, int, int]:
-    """Return an input's size without the batch as (C, H, W): a row of F values is F channels of one place."""
-    channels, height, width = (*size, 1, 1)[:3]
+    """Return an input's size without the batch as (C, H, W): signals are maps of one row, a table's rows one place.
+
+    >>> image_of((20,)), image_of((6, 128))
+    ((20, 1, 1), (6, 1, 128))
+    """
+    channels, *rest = size
+    height, width = (1, 1, *rest)[-2:]
     return channels, height, width
 
 
 def check_batch(images: object) -> None:
-    """Raise unless something is a batch of images or a table, all finite.
+    """Raise unless something is a batch of images or signals, or a table, all finite.
 
     Args:
-        images: candidate for images (N, C, H, W) or a table (N, F).
+        images: candidate for images (N, C, H, W), signals (N, C, L) or a table (N, F).
     """
     if not isinstance(images, Tensor) or images.ndim not in RANKS or not len(images):
         got = f"shape {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
         remedy = _INSTEAD.get(images.ndim if isinstance(images, Tensor) else 0, "give a batch of them")
-        raise RuleError("images must be a tensor (N, C, H, W), N at least 1, or a table (N, F)", got=got, remedy=remedy)
+        rule = "images must be a tensor (N, C, H, W), N at least 1, signals (N, C, L) or a table (N, F)"
+        raise RuleError(rule, got=got, remedy=remedy)
     if not images.is_floating_point():
         got = str(images.dtype).removeprefix("torch.")
         remedy = "give images.float(), scaled as in training; in place of numbers of words what their embedding gives"
@@ -156,7 +162,8 @@ def value_of_one(model: nn.Module, images: Tensor) -> object:
             return model(images[:1].to(first.device))
     except (AssertionError, RuntimeError, ValueError, TypeError) as error:
         got = f"{tuple(images.shape[1:])}: {next(iter(str(error).splitlines()), '')}"
-        remedy = "give images of the size, type and channels that it is made for"
+        prefix = "give images[None] for one image; " if images.ndim == _SIGNALS else ""
+        remedy = f"{prefix}give images of the size, type and channels that it is made for"
         raise RuleError("a network must take the images", got=got, remedy=remedy) from error
 
 

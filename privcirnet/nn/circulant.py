@@ -12,6 +12,7 @@ as large as on one dense entry, AdamW is not affected.
 
 import difflib
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError, listed
 from privcirnet.nn.functional.circulant import check_block_size, expand, padded_size, project
+from privcirnet.nn.graph import WeightedLayer
 from privcirnet.nn.materialize import has_plain_weights, materialize_weights_
 
 
@@ -74,7 +76,7 @@ def block_size_of(module: nn.Module) -> int:
     return next((structure.block_size for structure in structures if isinstance(structure, BlockCirculant)), 1)
 
 
-def find_layer(model: nn.Module, name: str, *, plain: bool = True) -> nn.Linear | nn.Conv2d:
+def find_layer(model: nn.Module, name: str, *, plain: bool = True) -> WeightedLayer:
     """Return the linear or convolutional layer of a name.
 
     Args:
@@ -82,16 +84,16 @@ def find_layer(model: nn.Module, name: str, *, plain: bool = True) -> nn.Linear 
     """
     modules = dict(model.named_modules(remove_duplicate=False))
     if name not in modules:
-        layers = [key for key, module in modules.items() if isinstance(module, nn.Linear | nn.Conv2d)]
+        layers = [key for key, module in modules.items() if isinstance(module, WeightedLayer)]
         close = difflib.get_close_matches(name, layers, n=1)
         meant = f"did you mean {close[0]!r}? " if close else ""
         choices = [*close, *(layer for layer in layers if layer not in close)] or ["none"]
         remedy = f"{meant}its layers are {listed(choices)}"
         raise RuleError("a layer name must exist in the model", got=repr(name), remedy=remedy)
     layer = modules[name]
-    if not isinstance(layer, nn.Linear | nn.Conv2d):
+    if not isinstance(layer, WeightedLayer):
         got = f"{type(layer).__name__} at {name!r}"
-        raise RuleError("a layer must be Linear or Conv2d", got=got, remedy="leave it out")
+        raise RuleError("a layer must be Linear, Conv1d or Conv2d", got=got, remedy="leave it out")
     if plain and not has_plain_weights(layer):
         got, remedy = f"{name!r}, whose weight is computed from others", "materialize_weights_(model) makes it so"
         raise RuleError("a layer must have a plain weight", got=got, remedy=remedy)
@@ -101,7 +103,7 @@ def find_layer(model: nn.Module, name: str, *, plain: bool = True) -> nn.Linear 
     return layer
 
 
-def checked_layer(model: nn.Module, name: str, block_size: int, *, pad: bool = False) -> nn.Linear | nn.Conv2d:
+def checked_layer(model: nn.Module, name: str, block_size: int, *, pad: bool = False) -> WeightedLayer:
     """Return the layer of this name, unchanged, if it can become circulant."""
     layer = find_layer(model, name, plain=False)
     owners = [key for key, value in model.named_parameters(remove_duplicate=False) if value is layer.weight]
@@ -117,15 +119,15 @@ def checked_layer(model: nn.Module, name: str, block_size: int, *, pad: bool = F
     return layer
 
 
-def _check_groups(layer: nn.Linear | nn.Conv2d) -> None:
-    if isinstance(layer, nn.Conv2d) and layer.groups != 1:
+def _check_groups(layer: WeightedLayer) -> None:
+    if isinstance(layer, nn.Conv1d | nn.Conv2d) and layer.groups != 1:
         raise RuleError(
             "a circulant convolution must have one group", got=f"groups={layer.groups}", remedy="leave it dense"
         )
 
 
 def make_circulant_(
-    layer: nn.Linear | nn.Conv2d, block_size: int, importance: Tensor | None = None, *, pad: bool = False
+    layer: WeightedLayer, block_size: int, importance: Tensor | None = None, *, pad: bool = False
 ) -> None:
     """Give one layer a block-circulant weight, the nearest to the one it has.
 
@@ -151,7 +153,24 @@ def make_circulant_(
     parametrize.register_parametrization(layer, "weight", BlockCirculant(block_size, size if padded else None))
 
 
-def reset_circulant_(layer: nn.Linear | nn.Conv2d) -> None:
+def take_weight_(layer: WeightedLayer, source: WeightedLayer, form: Callable[[Tensor], Tensor]) -> None:
+    """Give a layer the weight of another one in a new form, circulant if that is; both share their memory.
+
+    Args:
+        layer: layer without a weight yet.
+        form: function of a weight and of its rows, which leaves both first axes.
+    """
+    plain = block_size_of(source) == 1
+    layer.weight = nn.Parameter(form(source.weight.detach()), requires_grad=source.weight.requires_grad)
+    if not plain:
+        chain = source.parametrizations["weight"]  # type: ignore[index]
+        structure = next(part for part in chain if isinstance(part, BlockCirculant))
+        parametrize.register_parametrization(layer, "weight", BlockCirculant(structure.block_size, structure.size))
+        rows = nn.Parameter(form(chain.original.detach()), requires_grad=chain.original.requires_grad)
+        layer.parametrizations["weight"].original = rows  # type: ignore[index]
+
+
+def reset_circulant_(layer: WeightedLayer) -> None:
     """Give a circulant layer random rows, of the same variance as the weights of a new dense layer.
 
     Args:
@@ -166,7 +185,7 @@ def reset_circulant_(layer: nn.Linear | nn.Conv2d) -> None:
             layer.weight = expand(rows, b, (out, into))
 
 
-def _repeat_first_rows_(layer: nn.Linear | nn.Conv2d, block_size: int) -> None:
+def _repeat_first_rows_(layer: WeightedLayer, block_size: int) -> None:
     """Make a fresh weight block circulant without averaging it, which would shrink its initial variance b-fold."""
     check_block_size(layer.weight.shape, block_size)
     with torch.no_grad():

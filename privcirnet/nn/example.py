@@ -4,13 +4,15 @@ import torch
 from torch import Tensor, nn
 
 IMAGE = "image"
-"""Key of a graph's ``meta``: (C, H, W) of the only images it is made for."""
+"""Key of a graph's ``meta``: size of the only images it is made for, (C, H, W), (C, L) or (F,)."""
 FUSED = "fused"
 """Key of a fused graph's ``meta``: True if it is made for one size of images; False if some operations need one yet."""
 FACTS = "checkpoint"
 """Key of a network's ``meta``: the checkpoint that it was read from, without its tensors."""
 _SIDES = tuple(dict.fromkeys((32, 64, 28, 224, 8, 96, 16, 299, *range(1, 65))))
 """Sides of square images that are tried, the usual ones first."""
+_LENGTHS = tuple(dict.fromkeys((128, 256, 64, 1024, 100, 1000, 3000, 16000, *range(1, 65))))
+"""Lengths of signals that are tried, the usual ones first."""
 
 
 def layout_of(images: Tensor) -> torch.memory_format:
@@ -45,8 +47,11 @@ def _sizes(model: nn.Module) -> list[tuple[int, ...]]:
     """Return image sizes to try: that of its graph, or all that its first layer could read."""
     if size := getattr(model, "meta", {}).get(IMAGE):
         return [size]
-    first = next((module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)), None)
+    layers = nn.Conv1d | nn.Conv2d | nn.Linear
+    first = next((module for module in model.modules() if isinstance(module, layers)), None)
     if isinstance(first, nn.Linear):
         return [(first.in_features,), (4, first.in_features)]
+    if isinstance(first, nn.Conv1d):
+        return [(first.in_channels, length) for length in _LENGTHS]
     channels = dict.fromkeys([first.in_channels, 3, 1] if first else [3, 1])
     return [(channel, side, side) for channel in channels for side in _SIDES]

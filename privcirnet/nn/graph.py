@@ -18,6 +18,8 @@ from privcirnet.nn.norm import is_frozen_norm
 from privcirnet.nn.tracing import Memory, Proxy, check_own_forwards, restore_attributes, without_writing
 
 ADDITIONS = (operator.add, torch.add)
+WeightedLayer = nn.Linear | nn.Conv1d | nn.Conv2d
+"""A layer whose weight may be circulant."""
 
 UNTRACEABLE = "a network must be traceable by torch.fx to find its batch norms"
 """Rule broken by a network that may still be traced at one size of images (:mod:`privcirnet.passes.shape_tracing`)."""
@@ -35,7 +37,8 @@ class Tracer(fx.Tracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Return whether a module stays one node of the graph."""
-        is_layer = isinstance(m, nn.Linear | nn.Conv2d | _BatchNorm) or type(m).__module__.startswith("privcirnet.nn")
+        is_layer = isinstance(m, nn.Linear | nn.Conv2d | _BatchNorm) or is_plain_layer(m)
+        is_layer = is_layer or type(m).__module__.startswith("privcirnet.nn")
         return is_layer or is_frozen_norm(m) or super().is_leaf_module(m, module_qualified_name)
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
@@ -165,16 +168,16 @@ def module_of(graph: fx.GraphModule, node: fx.Node) -> nn.Module | None:
 
 
 def is_plain_layer(module: nn.Module | None) -> bool:
-    """Return whether a module computes what torch's Conv2d or Linear does: a subclass may pad or scale as it likes.
+    """Return whether a module computes what torch's Linear, Conv1d or Conv2d does: a subclass may do more.
 
     timm's own Linear, known by name, does.
     """
-    if not isinstance(module, nn.Conv2d | nn.Linear):
+    if not isinstance(module, WeightedLayer):
         return False
-    forward = type(module).forward
-    if isinstance(module, nn.Conv2d) and type(module)._conv_forward is not nn.Conv2d._conv_forward:
+    forward, kind = type(module).forward, nn.Conv1d if isinstance(module, nn.Conv1d) else nn.Conv2d
+    if isinstance(module, kind) and type(module)._conv_forward is not kind._conv_forward:
         return False
-    return forward in (nn.Conv2d.forward, nn.Linear.forward) or forward.__module__ == "timm.layers.linear"
+    return forward in (kind.forward, nn.Linear.forward) or forward.__module__ == "timm.layers.linear"
 
 
 def is_sum(node: fx.Node) -> bool:

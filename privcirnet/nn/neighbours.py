@@ -19,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.example import IMAGE
-from privcirnet.nn.graph import is_sum, module_of
+from privcirnet.nn.graph import WeightedLayer, is_sum, module_of
 from privcirnet.nn.moves import Rearrange, SliceChannels, Take
 from privcirnet.nn.norm import Affine, TokenBatchNorm
 from privcirnet.nn.supported_modules import row_of
@@ -66,7 +66,7 @@ def _terms(graph: fx.GraphModule, node: fx.Node) -> Summands:  # noqa: PLR0911
         left, right = (_terms(graph, source) for source in node.all_input_nodes)
         return left + right + Summands(between=(node,))
     match module_of(graph, node):
-        case nn.Linear() | nn.Conv2d():
+        case nn.Linear() | nn.Conv1d() | nn.Conv2d():
             return Summands(layers=(node,))
         case Square() | Aespa():
             return Summands(squares=(node,))
@@ -104,7 +104,7 @@ def reached_by(graph: fx.GraphModule, node: fx.Node) -> set[fx.Node]:
 
 def readers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
     """Return the linear layers and convolutions that read a node, also behind an average pool."""
-    return [user for user in uses(graph, node) if isinstance(module_of(graph, user), nn.Linear | nn.Conv2d)]
+    return [user for user in uses(graph, node) if isinstance(module_of(graph, user), WeightedLayer)]
 
 
 def channel_readers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
@@ -152,11 +152,14 @@ def place_of(graph: fx.GraphModule, node: fx.Node) -> FoldTarget | None:
     FoldTarget(layers=(_0,), behind=False)
     """
     module, before = module_of(graph, node), layer_before(graph, node)
+    of = before and module_of(graph, before)
     match module:
+        case nn.BatchNorm1d() if isinstance(of, nn.Conv1d):
+            behind, linear = [], False
         case nn.BatchNorm1d() if not _is_vector(graph, node.all_input_nodes[0]):
             return None
         case TokenBatchNorm() | nn.BatchNorm1d():
-            before = before if before and isinstance(module_of(graph, before), nn.Linear) else None
+            before = before if isinstance(of, nn.Linear) else None
             behind = channel_readers(graph, node)
             linear = all(isinstance(module_of(graph, reader), nn.Linear) for reader in behind)
         case Affine(shift=0):
@@ -167,7 +170,7 @@ def place_of(graph: fx.GraphModule, node: fx.Node) -> FoldTarget | None:
         case PolynomialAttention():
             before, behind, linear = None, layers_behind(graph, node) or [], True
         case _:
-            before = before if before and isinstance(module_of(graph, before), nn.Conv2d) else None
+            before = before if isinstance(of, nn.Conv1d | nn.Conv2d) else None
             behind, linear = [], False
     if before is not None:
         return FoldTarget((before,))
@@ -180,7 +183,7 @@ def layer_before(graph: fx.GraphModule, node: fx.Node) -> fx.Node | None:
     if len(source.users) > 1:
         return None
     match module_of(graph, source):
-        case nn.Linear() | nn.Conv2d():
+        case nn.Linear() | nn.Conv1d() | nn.Conv2d():
             return source
         case _BatchNorm() as norm if not all(isinstance(child, nn.Identity) for child in norm.children()):
             return None
@@ -207,7 +210,7 @@ def _is_vector(graph: fx.GraphModule, node: fx.Node) -> bool:
                 return len(after) == 1
             case None if _gives_vectors(node):
                 return True
-            case nn.Conv2d() | nn.AvgPool2d() | None:
+            case nn.Conv1d() | nn.Conv2d() | nn.AvgPool2d() | None:
                 return False
             case _:
                 node = node.all_input_nodes[0]
@@ -239,7 +242,7 @@ def layers_behind(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node] | None:
     layers: list[fx.Node] = []
     for user in node.users:
         match module_of(graph, user):
-            case nn.Linear() | nn.Conv2d():
+            case nn.Linear() | nn.Conv1d() | nn.Conv2d():
                 layers.append(user)
             case module if _only_moves(module):
                 further = layers_behind(graph, user)

@@ -55,8 +55,10 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
         """Return the input normalized by blocks of channels: values of the shape of the input.
 
         Args:
-            input: (N, C, H, W).
+            input: (N, C, H, W), or signals (N, C, L).
         """
+        if input.ndim == 3:
+            return self.forward(input.unsqueeze(2)).squeeze(2)
         y = self._batch_normalized(input) if self.training or self.running_var is None else self._normalized(input)
         for child in self.children():
             y = child(y)

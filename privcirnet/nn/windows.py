@@ -9,12 +9,11 @@ none, such as 7 x 7 before MobileNetV2's classifier, is divided by the nearest o
 W (sum / 49) = (64 / 49 W) (sum / 64). That is exact, and a circulant W stays circulant.
 """
 
-import copy
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
 
@@ -63,11 +62,24 @@ def with_zeros(conv: nn.Conv2d, zeros: Zeros) -> nn.Conv2d:
     >>> conv(torch.zeros(1, 1, 8, 8)).shape, zeros_around(conv)
     (torch.Size([1, 1, 4, 4]), Zeros(top=0, bottom=1, left=0, right=1))
     """
-    padded, alike = copy.copy(conv), zeros.top == zeros.bottom and zeros.left == zeros.right
+    padded, alike = object.__new__(type(conv)), zeros.top == zeros.bottom and zeros.left == zeros.right
+    vars(padded).update(vars(conv))  # copy.copy refuses circulant weights
     padded.padding_mode = "zeros" if alike else "constant"
     padded.padding = (zeros.top, zeros.left) if alike else (0, 0)
     padded._reversed_padding_repeated_twice = [zeros.left, zeros.right, zeros.top, zeros.bottom]
     return padded
+
+
+def surrounded(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> Tensor:
+    """Return maps or signals with what a convolution pads them with.
+
+    >>> surrounded(nn.Conv1d(1, 1, 4, padding="same"), torch.ones(1, 1, 2))
+    tensor([[[0., 1., 1., 0., 0.]]])
+    """
+    zeros, sizes = conv.padding_mode == "zeros", conv.padding
+    sides = [] if isinstance(sizes, str) else [size for size in reversed(sizes) for _ in range(2)]
+    around = sides if zeros and sides else conv._reversed_padding_repeated_twice
+    return nn.functional.pad(x, around, "constant" if zeros else conv.padding_mode)
 
 
 def pool_window(pool: nn.AvgPool2d, name: str) -> tuple[tuple[int, int], int]:

@@ -27,7 +27,7 @@ from privcirnet.nn.checks import check_images, check_module
 from privcirnet.nn.circulant import block_size_of, checked_layer, find_layer, make_circulant_
 from privcirnet.nn.example import example_for
 from privcirnet.nn.functional.circulant import check_importance
-from privcirnet.nn.graph import evaluating, module_of, trace
+from privcirnet.nn.graph import WeightedLayer, evaluating, module_of, trace
 from privcirnet.nn.materialize import with_plain_weights
 from privcirnet.nn.neighbours import FLATTEN, VECTORS, channel_readers, place_of, reached_by
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share
@@ -70,7 +70,7 @@ def circulant_(
         `model` itself.
 
     Raises:
-        RuleError: A name is not in the model, a layer is neither Linear nor Conv2d, is grouped (unless b = 1), shares
+        RuleError: A name is not in the model, a layer is none that can be circulant, is grouped (unless b = 1), shares
             its weight or is parametrized already, a block size or an importance does not fit, the model's batch norms
             cannot be found or shared, or the block sizes are not given by name; or the model is none.
 
@@ -118,19 +118,25 @@ def share_by_blocks_(model: nn.Module) -> dict[str, int]:
 
 
 def _share_(model: nn.Module, block_sizes: Mapping[str, int]) -> None:
+    signals = any(isinstance(module, nn.Conv1d) for module in model.modules()) and block_sizes
+    of_signals = {
+        folded.name
+        for folded in (_folded(model) if signals else ())
+        if any(isinstance(model.get_submodule(layer), nn.Conv1d) for layer in folded.layers)
+    }
     for name, b in block_sizes.items():
         module = model.get_submodule(name)
-        shared = _shared_by(module, b)
+        shared = _shared_by(module, b, maps=name in of_signals)
         for path, child in list(model.named_modules(remove_duplicate=False)):
             if child is module:
                 model.set_submodule(path, shared)
 
 
-def _shared_by(module: nn.Module, block_size: int) -> nn.Module:
+def _shared_by(module: nn.Module, block_size: int, *, maps: bool) -> nn.Module:
     if isinstance(module, Aespa | TokenBatchNorm):
         return module.shared_by(block_size)
     assert isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)
-    kind = TokenBatchNorm if isinstance(module, nn.BatchNorm1d) else BlockBatchNorm2d
+    kind = TokenBatchNorm if isinstance(module, nn.BatchNorm1d) and not maps else BlockBatchNorm2d
     return kind.from_batch_norm(module, block_size)
 
 
@@ -218,7 +224,7 @@ def paddable(model: nn.Module) -> frozenset[str]:
     frozenset({'2'})
     """
     shared = {layer for folded in _folded(model) for layer in folded.layers}
-    layers = (name for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.Conv2d))
+    layers = (name for name, module in model.named_modules() if isinstance(module, WeightedLayer))
     return frozenset(name for name in layers if name not in shared)
 
 
@@ -290,7 +296,7 @@ def candidates(model: nn.Module, block_size: int) -> dict[str, str]:
         block_size: Block size b.
 
     Returns:
-        For each Linear and Conv2d by module name, in order of definition: an empty string where it can be converted,
+        For each linear layer and convolution, by module name and in order: an empty string where it can be converted,
         else the rule that it breaks and its value.
 
     >>> candidates(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3, groups=2), nn.Conv2d(8, 4, 1)), 4)["2"]
@@ -298,7 +304,7 @@ def candidates(model: nn.Module, block_size: int) -> dict[str, str]:
     >>> candidates(nn.Sequential(nn.Linear(3, 8)), 4)["0"]
     "block size must divide both weight dimensions: 4 for (8, 3) at '0'"
     """
-    layers = [key for key, m in model.named_modules(remove_duplicate=False) if isinstance(m, nn.Linear | nn.Conv2d)]
+    layers = [key for key, m in model.named_modules(remove_duplicate=False) if isinstance(m, WeightedLayer)]
     return {name: _reason(model, name, block_size) for name in layers}
 
 
@@ -309,7 +315,7 @@ def uniform_sizes(model: nn.Module, block_size: int, *, pad: bool = False) -> di
         block_size: Block size b, a power of two.
 
     Returns:
-        Block size for each Linear and Conv2d by module name; 1 where it stays dense.
+        Block size for each linear layer and convolution by module name; 1 where it stays dense.
 
     >>> uniform_sizes(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 10, 1)), 4)
     {'0': 1, '1': 4, '2': 2}

@@ -11,12 +11,11 @@ from torch.nn.utils import parametrize
 from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import BlockCirculant, block_size_of
 from privcirnet.nn.functional.batch_norm import fold_batch_norm, scale_inputs
+from privcirnet.nn.graph import WeightedLayer
 from privcirnet.nn.norm import BlockBatchNorm2d
 
-FoldableLayer = nn.Conv2d | nn.Linear
 
-
-def fold_norm_(layer: FoldableLayer, norm: _BatchNorm, name: str) -> None:
+def fold_norm_(layer: WeightedLayer, norm: _BatchNorm, name: str) -> None:
     """Fold the batch norm behind a layer into the layer.
 
     Args:
@@ -43,7 +42,7 @@ def fold_norm_before_(layer: nn.Linear, norm: _BatchNorm, name: str) -> None:
     fold_before_(layer, scale, beta - scale * mean, name)
 
 
-def fold_before_(layer: FoldableLayer, scale: Tensor, shift: Tensor, name: str) -> None:
+def fold_before_(layer: WeightedLayer, scale: Tensor, shift: Tensor, name: str) -> None:
     """Make a layer compute W (scale x + shift) instead of W x.
 
     Args:
@@ -53,14 +52,14 @@ def fold_before_(layer: FoldableLayer, scale: Tensor, shift: Tensor, name: str) 
     """
     stored = stored_weight(layer, name)
     with torch.no_grad():
-        groups = layer.groups if isinstance(layer, nn.Conv2d) else 1
+        groups = 1 if isinstance(layer, nn.Linear) else layer.groups
         shifted = scale_inputs(layer.weight.double(), shift, groups).flatten(1).sum(1)
         bias = shifted if layer.bias is None else layer.bias.double() + shifted
         scale_inputs_(layer, scale, name)
     _set_bias_(layer, bias.to(stored.dtype))
 
 
-def scale_outputs_(layer: FoldableLayer, scale: Tensor, shift: Tensor, name: str) -> None:
+def scale_outputs_(layer: WeightedLayer, scale: Tensor, shift: Tensor, name: str) -> None:
     """Make a layer compute scale (y + shift) instead of y, as with a batch norm of mean -shift and variance 1.
 
     Args:
@@ -74,7 +73,7 @@ def scale_outputs_(layer: FoldableLayer, scale: Tensor, shift: Tensor, name: str
     _fold_values_(layer, values, 0.0, name)
 
 
-def scale_inputs_(layer: FoldableLayer, scale: Tensor, name: str) -> None:
+def scale_inputs_(layer: WeightedLayer, scale: Tensor, name: str) -> None:
     """Make a layer compute W (scale x) instead of W x.
 
     Args:
@@ -86,16 +85,16 @@ def scale_inputs_(layer: FoldableLayer, scale: Tensor, name: str) -> None:
     blocks = _by_block(scale, b, name)
     scale = scale if len(scale) % b == 0 else blocks.repeat_interleave(b)
     with torch.no_grad():
-        stored.copy_(scale_inputs(stored, scale, layer.groups if isinstance(layer, nn.Conv2d) else 1))
+        stored.copy_(scale_inputs(stored, scale, 1 if isinstance(layer, nn.Linear) else layer.groups))
 
 
-def scale_input_(layer: FoldableLayer, factor: float, name: str) -> None:
+def scale_input_(layer: WeightedLayer, factor: float, name: str) -> None:
     """Make a layer compute W (factor x) instead of W x, with one factor for all channels.
 
     Raises:
         RuleError: the weight is quantized already.
     """
-    inputs = layer.in_channels if isinstance(layer, nn.Conv2d) else layer.in_features
+    inputs = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels
     scale_inputs_(layer, torch.full((inputs,), factor, dtype=torch.float64), name)
 
 
@@ -111,7 +110,7 @@ def _statistics(norm: _BatchNorm, name: str) -> tuple[Tensor, ...]:
     return tuple(v.detach().repeat_interleave(shared) for v in (gamma, beta, norm.running_mean, norm.running_var))
 
 
-def _fold_values_(layer: FoldableLayer, values: tuple[Tensor, ...], eps: float, name: str) -> None:
+def _fold_values_(layer: WeightedLayer, values: tuple[Tensor, ...], eps: float, name: str) -> None:
     """Fold (gamma, beta, mean, variance), each (K,), into a layer."""
     stored, out = stored_weight(layer, name), layer.weight.shape[0]
     gamma, beta, mean, var = (_by_block(value, block_size_of(layer), name) for value in values)
@@ -122,7 +121,7 @@ def _fold_values_(layer: FoldableLayer, values: tuple[Tensor, ...], eps: float, 
     _set_bias_(layer, bias)
 
 
-def _set_bias_(layer: FoldableLayer, bias: Tensor) -> None:
+def _set_bias_(layer: WeightedLayer, bias: Tensor) -> None:
     """Give a layer a bias, which needs no gradient where nothing else of the layer does."""
     layer.bias = nn.Parameter(bias, requires_grad=any(parameter.requires_grad for parameter in layer.parameters()))
 
@@ -139,7 +138,7 @@ def _by_block(values: Tensor, block_size: int, name: str) -> Tensor:
     return blocks[:, 0]
 
 
-def stored_weight(layer: FoldableLayer, name: str) -> Tensor:
+def stored_weight(layer: WeightedLayer, name: str) -> Tensor:
     """Return the tensor that holds a layer's weight: the rows of a circulant one.
 
     Args:

@@ -34,7 +34,7 @@ from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, som
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.checks import check_module, value_of_one
 from privcirnet.nn.example import FUSED, IMAGE, example_for
-from privcirnet.nn.graph import UNTRACEABLE, module_of, trace
+from privcirnet.nn.graph import UNTRACEABLE, WeightedLayer, module_of, trace
 from privcirnet.nn.materialize import with_plain_weights
 from privcirnet.nn.norm import Affine, TokenBatchNorm, as_batch_norm, is_frozen_norm
 from privcirnet.nn.quantizers import check_unquantized
@@ -330,9 +330,9 @@ def _cannot_fold(node: fx.Node, rule: str, remedy: str) -> RuleError:
     return RuleError(rule, got=f"{str(node.target)!r} after {str(node.all_input_nodes[0].target)!r}", remedy=remedy)
 
 
-def _layer_of(fused: fx.GraphModule, node: fx.Node) -> nn.Conv2d | nn.Linear:
+def _layer_of(fused: fx.GraphModule, node: fx.Node) -> WeightedLayer:
     layer = module_of(fused, node)
-    assert isinstance(layer, nn.Conv2d | nn.Linear)
+    assert isinstance(layer, WeightedLayer)
     return layer
 
 
@@ -350,12 +350,12 @@ def _layers_behind(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int
     return layers
 
 
-def _conv_before(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> nn.Conv2d:
+def _conv_before(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> nn.Conv1d | nn.Conv2d:
     """Return the convolution that a batch norm's node can be folded into."""
     place = neighbours.place_of(fused, node)
     before = place.layers[0] if place else node.all_input_nodes[0]
     layer = module_of(fused, before)
-    if not isinstance(layer, nn.Conv2d):
+    if not isinstance(layer, nn.Conv1d | nn.Conv2d):
         raise _cannot_fold(node, "a batch norm must directly follow a convolution", "reorder the layers")
     _check_single_use(node, [before], "batch norm", calls)
     return layer

@@ -149,8 +149,7 @@ class _Twins:
         b = block_size_of(circulant)
         if not is_plain_layer(layer) or any(size % b for size in layer.weight.shape[:2]):  # type: ignore[index,union-attr]
             return False
-        plain = isinstance(layer, nn.Linear) or (layer.groups == 1 and layer.padding_mode == "zeros")
-        return plain and not isinstance(getattr(layer, "padding", 0), str)
+        return isinstance(layer, nn.Linear) or layer.groups == 1
 
     def _fitted_with(self, node: fx.Node) -> fx.Node | None:
         """Return the layer that a batch norm is fitted with, if a node is such a norm."""

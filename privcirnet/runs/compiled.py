@@ -243,11 +243,14 @@ class CompiledProgram:
         except (TypeError, ValueError) as error:
             got, remedy = first_line(error), "give a NumPy array or a tensor"
             raise RuleError("images must be real numbers (N, C, H, W)", got=got, remedy=remedy) from None
-        if self.image in {array.shape, (*array.shape, 1, 1)}:
+        signal = (*array.shape[:1], 1, *array.shape[1:])
+        if self.image in {array.shape, signal, (*array.shape, 1, 1)}:
             rule, got = "images must have a batch axis", f"shape {array.shape}, a single one"
             raise RuleError(rule, got=got, remedy="give images[:1] or images[None]")
         if array.ndim == 2:
             array = array[..., None, None]
+        elif array.ndim == len(self.image):
+            array = array[:, :, None]
         if not len(array):
             raise RuleError("there must be images", got="none", remedy="give one or more")
         if array.ndim != 4 or array.shape[1:] != self.image:

@@ -20,6 +20,7 @@ from privcirnet.artifact.records import CHECKPOINT_FORMAT
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.nn.checks import check_weights
+from privcirnet.nn.graph import WeightedLayer
 
 _INSIDE = ("state_dict", "model")
 """Keys under which training programs keep a state dict."""
@@ -119,9 +120,7 @@ def _bare(name: str) -> str:
 
 def _head(model: nn.Module, num_classes: int) -> str:
     """Return the name of the last layer with as many outputs as there are classes, "" if there is none."""
-    sizes = {
-        name: layer.weight.shape[0] for name, layer in model.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)
-    }
+    sizes = {name: layer.weight.shape[0] for name, layer in model.named_modules() if isinstance(layer, WeightedLayer)}
     return next((name for name in reversed(sizes) if sizes[name] == num_classes), "")
 
 

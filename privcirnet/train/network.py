@@ -14,6 +14,7 @@ from privcirnet.errors import RuleError
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.nn.example import random_images
 from privcirnet.nn.functional.batch_norm import block_mean
+from privcirnet.nn.graph import WeightedLayer
 from privcirnet.nn.norm import BlockBatchNorm2d
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse_at
@@ -163,6 +164,6 @@ def tensors_of(model: nn.Module) -> dict[str, np.ndarray]:
     return {key: value.detach().cpu().contiguous().numpy() for key, value in model.state_dict().items()}
 
 
-def weighted_layers(model: nn.Module) -> dict[str, nn.Linear | nn.Conv2d]:
+def weighted_layers(model: nn.Module) -> dict[str, WeightedLayer]:
     """Return linear layers and convolutions by module name, in order of definition."""
-    return {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
+    return {name: m for name, m in model.named_modules() if isinstance(m, WeightedLayer)}

@@ -338,7 +338,7 @@ def test_what_cannot_be_compiled(quantized, trained, plan):
         (lambda: pc.fuse("net"), "a network must be a torch module: got str"),
         (
             lambda: pc.polynomial_(nn.Identity(), [1]),
-            r"images must be a tensor \(N, C, H, W\), N at least 1, or a table \(N, F\): got list",
+            r"images must be a tensor \(N, C, H, W\), N at least 1, signals \(N, C, L\) or a table \(N, F\): got list",
         ),
         (lambda: pc.circulant_(nn.Linear(8, 8), 4), "by the layers' names: got int"),
         (lambda: pc.search(nn.Linear(8, 8), (IMAGES, LABELS), budget="4"), "got '4'; use 0.4, b4 or 50%"),

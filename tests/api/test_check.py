@@ -61,8 +61,9 @@ def test_costs_are_those_of_the_program_that_is_compiled():
 
 
 def unfit() -> nn.Module:
-    """With kernels that fit no square one, a pool whose windows differ, and an operation without a polynomial."""
-    layers = {"first": nn.Conv2d(3, 4, (4, 3), padding=1), "second": nn.Conv2d(4, 4, (3, 4), padding=1)}
+    """With convolutions that pad by a map's own values, a pool whose windows differ, and an operation without a polynomial."""
+    padding = {"padding": 1, "padding_mode": "reflect"}
+    layers = {"first": nn.Conv2d(3, 4, 3, **padding), "second": nn.Conv2d(4, 4, 3, **padding)}
     forward = lambda net, x: net.fc(net.pool(net.second(net.first(x))).softmax(1).mean((2, 3)))  # noqa: E731
     return Written(forward, **layers, pool=nn.AdaptiveMaxPool2d(3), fc=nn.Linear(4, 2))
 
@@ -88,7 +89,7 @@ def test_norms_that_fold_into_nothing_get_layers():
 
 
 def test_a_search_names_every_layer_without_an_encrypted_form():
-    with pytest.raises(pc.RuleError, match="a convolution must have one stride") as refused:
+    with pytest.raises(pc.RuleError, match="a convolution must pad with zeros") as refused:
         pc.search(unfit(), (IMAGES, LABELS), profile="counted", progress=False)
     assert [each.got.split(":")[0] for each in refused.value.each] == ["first", "second"]
 
@@ -110,7 +111,7 @@ def test_settings_are_checked(settings, message):
 def test_it_wants_a_network_and_images():
     with pytest.raises(pc.RuleError, match="a network must be a torch module: got str"):
         checked("resnet18")
-    with pytest.raises(pc.RuleError, match=r"images must be a tensor \(N, C, H, W\)"):
+    with pytest.raises(pc.RuleError, match=r"must take the images: got \(8, 8\).*; give images\[None\] for one image"):
         pc.check(convolutional(), IMAGES[0], profile="counted", progress=False)
     with pytest.raises(pc.RuleError, match=r"a network must take the images: got .*double"):
         pc.check(convolutional(), IMAGES.double(), profile="counted", progress=False)

@@ -129,7 +129,11 @@ def test_a_quantized_network_learns_too():
         ((IMAGES, LABELS[:3]), {}, r"each image must have one label: got labels \(3,\) for 96 images"),
         ((IMAGES, LABELS + 0.5), {}, r"labels must be numbers of classes: got \d\.5"),
         ((IMAGES[:0], LABELS[:0]), {}, "there must be images: got none"),
-        ((IMAGES[0], LABELS), {}, r"images must be \(N, C, H, W\), or a table .*: got shape \(3, 8, 8\)"),
+        (
+            (IMAGES[0], LABELS),
+            {},
+            r"a network must take the images: got \(8, 8\): .*; give images\[None\] for one image",
+        ),
         (IMAGES, {}, r"images must be tensors \(images, labels\) or a loader: got Tensor"),
         (iter([PAIR]), {}, "or a loader: got list_iterator"),
         (DataLoader(IMAGES, 8), {}, "a loader must give batches of images and labels: got Tensor"),

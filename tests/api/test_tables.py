@@ -1,4 +1,4 @@
-"""Inputs that are no images: tables run as they are through all verbs, sequences as images, others are refused."""
+"""Inputs that are no images: tables run as they are through all verbs, others are refused."""
 
 import pytest
 import torch
@@ -61,20 +61,17 @@ def test_a_table_through_polynomials():
 
 
 def test_sequences_run_as_images_of_one_row():
-    """What is said of (N, C, L) where it is refused; a stride along an axis with one result costs nothing."""
+    """Beside those as they are, (N, C, L): tests/api/test_signals.py."""
     torch.manual_seed(0)
     sound = torch.rand(8, 1, 1, 100)
     conv = nn.Conv2d(1, 8, (1, 9), (1, 4))
     model = nn.Sequential(conv, nn.ReLU(), nn.Flatten(), nn.Linear(184, 4)).eval()
     program_of(model, sound)
-    pc.polynomial_(model, sound, "own")
-    assert model.get_submodule("0").stride == (4, 4)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (torch.rand(4, 1, 100), r"got shape \(4, 1, 100\); give images\[None\] for one .* \(N, C, 1, L\), with Conv2d"),
         (
             torch.rand(2, 3, 4, 8, 8),
             r"got shape .*; give images \(N, C, H, W\): no convolution runs over time or depth",
@@ -82,7 +79,7 @@ def test_sequences_run_as_images_of_one_row():
         (torch.rand(20), r"got shape \(20,\); give several rows, or table\[None\] for one"),
         (torch.randint(0, 9, (4, 12)), r"floating-point numbers: got int64; give images.float\(\), .* embedding gives"),
     ],
-    ids=["sequence", "video", "one row", "words"],
+    ids=["video", "one row", "words"],
 )
 def test_what_is_no_input_is_refused_by_every_verb(given, message):
     model = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(48, 2))

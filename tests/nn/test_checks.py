@@ -34,7 +34,8 @@ def test_a_network_is_asked_in_evaluation_mode_and_left_as_it_was():
     with pytest.raises(RuleError, match=r"a network must return logits \(N, classes\): got shape \(1, 2, 1, 1\)"):
         logits_of_one(model[:2], torch.rand(3, 1, 2, 2))
     with pytest.raises(
-        RuleError, match=r"images must be a tensor \(N, C, H, W\), N at least 1, or a table \(N, F\): got list"
+        RuleError,
+        match=r"images must be a tensor \(N, C, H, W\), N at least 1, signals \(N, C, L\) or a table \(N, F\): got list",
     ):
         logits_of_one(model, [torch.rand(1, 2, 2)])
 

@@ -31,6 +31,7 @@ def test_every_layer_gets_its_reason():
         "twin": "a circulant layer must not share its weight: tied.weight = twin.weight",
         "done": "a layer must still have its plain dense weight: 'done' with a parametrized weight of block size 2",
         "inner.0": "",
+        "inner.2": "",
     }
     assert_unchanged(model, before)
 

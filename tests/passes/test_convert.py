@@ -140,8 +140,8 @@ def vectors(flatten: Callable[[Tensor], Tensor]) -> nn.Module:
 
 REFUSED = [
     (residual, {"stem": 2, "rigth": 2}, r"must exist in the model: got 'rigth'; did you mean 'right'\?"),
-    (residual, {"stem": 2, "square": 2}, "must be Linear or Conv2d: got Square at 'square'"),
-    (residual, {"stem": 2, "gamma": 2}, "must be Linear or Conv2d: got BatchNorm2d at 'gamma'"),
+    (residual, {"stem": 2, "square": 2}, "must be Linear, Conv1d or Conv2d: got Square at 'square'"),
+    (residual, {"stem": 2, "gamma": 2}, "must be Linear, Conv1d or Conv2d: got BatchNorm2d at 'gamma'"),
     (residual, {"left": 2, "depthwise": 2}, "must have one group: got groups=16 at 'depthwise'"),
     (residual, {"left": 2, "stem": 4}, r"divide both weight dimensions: got 4 for \(16, 2, 3, 3\) at 'stem'; .* 1, 2$"),
     (lambda: circulant_(residual(), {"left": 4}), {"stem": 2, "left": 4}, "plain dense weight: got 'left' .* size 4"),

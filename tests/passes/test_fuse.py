@@ -222,7 +222,6 @@ class Repeated(nn.Module):
     ("model", "shape", "message"),
     [
         (nn.LayerNorm((3, 4)), (3, 4), r"an exact form: got 1 \(LayerNorm\); normalize over the channels$"),
-        (nn.GroupNorm(2, 4), (4, 3), r"over the groups of a map: got GroupNorm of \(4, 3\) at '1'; use maps"),
         (Repeated(), (5, 4), "must be used once: got '1.norm'"),
         (
             nn.Sequential(nn.Linear(4, 12), nn.GELU(), SoftmaxAttention(2)),
@@ -230,7 +229,7 @@ class Repeated(nn.Module):
             "must read a linear layer of its own",
         ),
     ],
-    ids=("two axes", "no map", "twice", "no layer"),
+    ids=("two axes", "twice", "no layer"),
 )
 def test_layer_norms_and_softmax_that_have_no_pieces_are_named(model, shape, message):
     with pytest.raises(RuleError, match=message):

@@ -149,7 +149,7 @@ class LinearShape:
 
     @property
     def pointwise(self) -> bool:
-        """Whether each position is computed by itself: 1 x 1 kernels with stride 1."""
+        """True if each position is computed by itself: 1 x 1 kernels with stride 1."""
         return self.kernels == self.strides == (1, 1)
 
     @property

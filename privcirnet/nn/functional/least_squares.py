@@ -19,6 +19,7 @@ import torch
 from torch import Generator, Tensor, nn, randperm
 
 from privcirnet.nn.functional.circulant import check_block_size, diagonals
+from privcirnet.nn.windows import surrounded
 
 RIDGE = 1e-2
 """Least weight of the entries' own squared change, in means of the inputs' variances."""
@@ -183,18 +184,21 @@ def _solved(second: Tensor, cross: Tensor, block_size: int) -> Tensor:
     return torch.fft.irfft(spectrum, block_size, dim=2).flatten(1, 2)
 
 
-def read_by(layer: nn.Linear | nn.Conv2d, inputs: Tensor) -> Tensor:
+def read_by(layer: nn.Linear | nn.Conv1d | nn.Conv2d, inputs: Tensor) -> Tensor:
     """Return the inputs of each output of a layer: (..., inputs), for a convolution channels first, then the kernel.
 
     Args:
-        layer: layer with groups = 1 and padding by zeros.
-        inputs: (..., inputs), or (N, C, H, W) of a convolution.
+        layer: layer with groups = 1.
+        inputs: (..., inputs), or (N, C, H, W) or (N, C, L) of a convolution.
     """
     if isinstance(layer, nn.Linear):
         return inputs
+    if isinstance(layer, nn.Conv1d):
+        kernel, dilation, stride = ((1, *size) for size in (layer.kernel_size, layer.dilation, layer.stride))
+        return nn.functional.unfold(surrounded(layer, inputs).unsqueeze(2), kernel, dilation, 0, stride).mT
     if layer.kernel_size == (1, 1) and layer.padding == (0, 0):
         return inputs[:, :, :: layer.stride[0], :: layer.stride[1]].movedim(1, -1)
-    return nn.functional.unfold(inputs, layer.kernel_size, layer.dilation, layer.padding, layer.stride).mT
+    return nn.functional.unfold(surrounded(layer, inputs), layer.kernel_size, layer.dilation, 0, layer.stride).mT
 
 
 def channel_axis(layer: nn.Module) -> int:

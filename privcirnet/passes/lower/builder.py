@@ -153,7 +153,7 @@ class ProgramBuilder:
                 self._keep(node, self._concat(node, parts))
             case None:
                 self._keep(node, self._node(node, op.Add(), self._alike(self._unrounded(node, inputs))))
-            case _ if row_of(module).kind == "nothing":
+            case _ if row_of(module).kind == "nothing" or self._is_image(module, inputs[0]):
                 self._lowered[node] = inputs[0]
             case _:
                 self._keep(node, self._of_one_value(node, module, inputs[0]))
@@ -172,6 +172,12 @@ class ProgramBuilder:
                 are_tokens = not self._tokens.isdisjoint(lowered.inputs)
         if are_tokens:
             self._tokens.add(lowered.name)
+
+    @staticmethod
+    def _is_image(module: nn.Module, source: Node) -> bool:
+        """Return whether a module gives signals (N, C, L) their row, which an image of a program has already."""
+        in_order = isinstance(module, Rearrange) and (module.grid.offset, *module.grid.strides) in ((0, 1), (0,))
+        return not source.inputs and in_order and module.after == source.shape
 
     def _append(self, lowered: Node) -> None:
         self.nodes[lowered.name] = lowered

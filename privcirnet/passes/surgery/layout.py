@@ -150,7 +150,7 @@ def _own_shape(edit: GraphEditor, node: fx.Node) -> tuple[int, ...]:
     return (prod(shape[:-1]), shape[-1]) if channels_last(edit, node) and len(shape) > 1 else shape
 
 
-_ALIKE = ("activation", "gate", "sum", "difference", "product", "numbers", "square")
+ALIKE = ("activation", "gate", "sum", "difference", "product", "numbers", "square")
 """Kinds of operations that work value by value."""
 
 
@@ -185,7 +185,7 @@ def _put_first(edit: GraphEditor, node: fx.Node, kind: str, axis: int) -> fx.Nod
         return _average(node, axis)
     channels = isinstance(edit.module(node), nn.Linear | nn.LayerNorm) and axis < len(shape) - 1
     sizes = {len(shape_of(source)) for source in node.all_input_nodes if "constant" not in source.meta}
-    if not (kind in _ALIKE or channels) or sizes != {len(shape)}:
+    if not (kind in ALIKE or channels) or sizes != {len(shape)}:
         return None
     for source in list(node.all_input_nodes):
         _read_first(node, source, axis)

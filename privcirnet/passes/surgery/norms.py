@@ -42,7 +42,7 @@ def split(edit: GraphEditor, node: fx.Node) -> list[fx.Node]:
     if not after and type(norm).__module__.startswith(("torch.", "privcirnet.")):
         return []
     path = str(node.target)
-    edit.graph.add_submodule(path, _of_groups(norm) if isinstance(norm, nn.GroupNorm) else _of_maps(norm))
+    edit.graph.add_submodule(path, _of_groups(norm) if isinstance(norm, nn.GroupNorm) else of_maps(norm))
     last, appended = node, list[fx.Node]()
     for name, child in after.items():
         appended.append(last := edit.append(last, f"{path}_{name}", child))
@@ -168,11 +168,11 @@ def put_unfoldable_behind_layers(edit: GraphEditor) -> None:
             continue
         _put_on_a_map(edit, node)
         if isinstance(module, _BatchNorm):
-            edit.graph.set_submodule(path_of(node), _of_maps(module))
+            edit.graph.set_submodule(path_of(node), of_maps(module))
             edit.changes.append(Replacement(path_of(node), type(module).__name__, "BatchNorm2d of a map", ONE_MORE))
 
 
-def _of_maps(norm: _BatchNorm) -> nn.BatchNorm2d:
+def of_maps(norm: _BatchNorm) -> nn.BatchNorm2d:
     """Return a batch norm of maps with the parameters, statistics and blocks of another, whatever is inside of it."""
     b = getattr(norm, "block_size", 1)
     kind = partial(BlockBatchNorm2d, block_size=b) if b > 1 else nn.BatchNorm2d

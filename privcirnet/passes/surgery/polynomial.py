@@ -44,6 +44,7 @@ from privcirnet.passes.surgery.edit import (
 )
 from privcirnet.passes.surgery.layout import channels_last, put_images_first, settle_moves
 from privcirnet.passes.surgery.multihead import multiheads_replaced
+from privcirnet.passes.surgery.signals import as_maps, joined
 from privcirnet.passes.surgery.windows import other_size, pool
 
 ACTIVATIONS = (*REPLACEMENTS, "own")
@@ -152,17 +153,21 @@ def _edited(model: nn.Module, images: Tensor, activations: Mapping[str, str], de
         edit.finish()
         _share_by_blocks(edit)
         _check_exact(edit, guard)
+    edit.changes = joined(edit.changes)
     edit.graph.meta[IMAGE] = tuple(images.shape[1:])
     return edit
 
 
 def _edit(graph: fx.GraphModule, size: Callable[[], str], *, exact: bool) -> tuple[GraphEditor, set[fx.Node]]:
-    """Return a network with attentions as modules and images first, and the softmaxes outside of attentions."""
+    """Return a network with signals as maps, attentions as modules and images first, and other softmaxes."""
     first = GraphEditor(graph, size, exact=exact)
+    as_maps(first)
+    changes = tuple(first.changes)
     refused = read_attentions(first)
     put_images_first(first)
     edit = GraphEditor(graph, size, exact=exact)
     edit.problems += first.problems
+    edit.changes += changes
     return edit, refused
 
 

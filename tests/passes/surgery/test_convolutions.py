@@ -181,7 +181,10 @@ def test_fuse_with_images_does_what_polynomial_does():
 
 
 def test_kernels_that_are_too_large_are_refused_by_name():
-    with pytest.raises(RuleError, match=r"kernel must have at most 512 rows and columns, and 4096 weights, .*: got 65 x 65 for 0: Conv2d\(4, 8, .*65"):
+    with pytest.raises(
+        RuleError,
+        match=r"kernel must have at most 512 rows and columns, and 4096 weights, .*: got 65 x 65 for 0: Conv2d\(4, 8, .*65",
+    ):
         linear_shape(nn.Conv2d(4, 8, 65), (4, 70, 70), "0")
     assert linear_shape(nn.Conv2d(4, 8, 64), (4, 70, 70), "0").kernel == 64
 
