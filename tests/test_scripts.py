@@ -220,7 +220,7 @@ def test_where_inferences_go(tmp_path):
     [
         ({"conv1": 3}, r"block size must divide both weight dimensions: got 3 for \(32, 32.*\) at 'conv1'"),
         ({"conv9": 2}, "a layer name must exist in the model: got 'conv9'; did you mean 'conv"),
-        ({"square": 2}, "a layer must be Linear or Conv2d: got Square at 'square'"),
+        ({"square": 2}, "a layer must be Linear, Conv1d or Conv2d: got Square at 'square'"),
     ],
 )
 def test_bad_plans(root, monkeypatch, capsys, tmp_path, block_sizes, match):

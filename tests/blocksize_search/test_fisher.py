@@ -134,7 +134,7 @@ def test_soft_labels():
     ("names", "options", "message"),
     [
         (["conv", "fcc"], {}, "must exist in the model: got 'fcc'; did you mean 'fc'"),
-        (["norm"], {}, "must be Linear or Conv2d: got BatchNorm2d at 'norm'"),
+        (["norm"], {}, "must be Linear, Conv1d or Conv2d: got BatchNorm2d at 'norm'"),
         (["fc"], {"max_samples": 0}, "max_samples must be positive.*: got 0 and 0"),
         (["fc"], {"chunk": -1}, "chunk not negative: got 512 and -1"),
     ],

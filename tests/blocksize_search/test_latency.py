@@ -51,7 +51,11 @@ def twice() -> nn.Module:
 
 REFUSED = [
     (twice, (1, 4), "a layer must run once an image: got fc"),
-    (lambda: nn.Sequential(nn.Conv2d(4, 4, (1, 3))), (1, 4, 5, 5), "lose as many rows as columns: got 0: Conv2d"),
+    (
+        lambda: nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular")),
+        (1, 4, 5, 5),
+        "a convolution must pad with zeros: got 0: Conv2d",
+    ),
 ]
 
 

@@ -253,8 +253,8 @@ def _in_square(weights: Reals, shape: LinearShape) -> Reals | None:
     if len(lost) > 1 or len(set(shape.strides)) > 1 or side // 2 != around:
         return None
     square = np.zeros((*weights.shape[:2], side, side), dtype=weights.dtype)
-    top, left = (around - window.padding for window in shape.windows)
-    square[:, :, top : top + weights.shape[2], left : left + weights.shape[3]] = weights
+    row, column = (around - window.padding for window in shape.windows)
+    square[:, :, row : row + weights.shape[2], column : column + weights.shape[3]] = weights
     return square
 
 

@@ -84,9 +84,9 @@ def windows(shape: LinearShape, x: np.ndarray) -> np.ndarray:
 
     Python integers stay what they are, where np.pad would add NumPy's.
     """
-    (top, bottom), (left, right) = (window.ends for window in shape.windows)
-    padded = np.zeros((len(x), top + shape.height + bottom, left + shape.width + right), dtype=x.dtype)
-    padded[:, top : top + shape.height, left : left + shape.width] = x
+    rows, columns = (window.ends for window in shape.windows)
+    padded = np.zeros((len(x), shape.height + sum(rows), shape.width + sum(columns)), dtype=x.dtype)
+    padded[:, rows[0] : rows[0] + shape.height, columns[0] : columns[0] + shape.width] = x
     views = np.lib.stride_tricks.sliding_window_view(padded, shape.kernels, axis=(1, 2))
     every = views[:, :: shape.strides[0], :: shape.strides[1]].transpose(0, 3, 4, 1, 2)
     return every.reshape(len(x) * shape.taps, -1)
