@@ -13,7 +13,16 @@ import nbformat
 from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent
-ORDER = ("quickstart", "two_parties", "search", "sensitivity", "own_network", "trained_network", "post_training")
+ORDER = (
+    "quickstart",
+    "two_parties",
+    "search",
+    "sensitivity",
+    "own_network",
+    "trained_network",
+    "post_training",
+    "imagenet",
+)
 KEPT = ("image/png", "text/plain")
 
 

