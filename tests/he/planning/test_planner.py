@@ -189,3 +189,12 @@ def test_a_layer_without_a_plan_within_the_limits_is_refused() -> None:
     shape = LinearShape(512, 512, 32, 4, 3, 1, 1)
     with pytest.raises(RuleError, match=r"within the limits of a program: got transforms of \d+ values by LinearShape"):
         cheapest_layer(shape, 1, COUNTED, FREE)
+
+
+def test_sums_are_under_encryption_where_no_other_plan_is_within_the_limits():
+    shape = LinearShape.gemm(49, 768, 2304)
+    layer = cheapest_layer(shape, 1, COUNTED, LINKS["local"])
+    assert not limits.excess(layer, COUNTED.parameter_set)
+    assert layer.column_steps, "sums on shares alone take too many ciphertexts"
+    small = cheapest_layer(LinearShape.gemm(49, 192, 576), 1, COUNTED, LINKS["local"])
+    assert not small.column_steps, "they stay on shares where that fits"
