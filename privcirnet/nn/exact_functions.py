@@ -197,6 +197,31 @@ class DecomposedLayerNorm(nn.Module):
         return self.leave(self.back(self.scale(self.turn(centered), self.turn_inverse(inverse))))
 
 
+class DecomposedSoftmax(nn.Module):
+    """e / sum(e) with e = exp(x - max x): a softmax over the channels of each token.
+
+    Args:
+        tokens: T.
+
+    >>> x = torch.randn(2, 3, 5)
+    >>> torch.allclose(DecomposedSoftmax(3)(x), x.softmax(-1), atol=1e-6)
+    True
+    """
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__()
+        self.below, self.exponential = SubtractMax(1), TableFunction("exp")
+        self.total, self.inverse = SumChannels(1), TableFunction("reciprocal")
+        self.turn, self.turn_inverse = HeadTranspose(1), HeadTranspose(1)
+        self.scale, self.back = HeadProduct(tokens), HeadTranspose(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the softmax: (N, T, C); ``x``: (N, T, C)."""
+        exponentials = self.exponential(self.below(x))
+        inverse = self.inverse(self.total(exponentials))
+        return self.back(self.scale(self.turn(exponentials), self.turn_inverse(inverse)))
+
+
 def constants_of_scores(constants: Tensor | None) -> nn.Module:
     """Return the modules that add constants to scores (N, T, g K), one after the other.
 

@@ -237,15 +237,21 @@ def _gives_vectors(node: fx.Node) -> bool:
             return False
 
 
-def layers_behind(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node] | None:
-    """Return the linear layers and convolutions that read a node, moved or not; None if others read it."""
+def layers_behind(
+    graph: fx.GraphModule, node: fx.Node, kinds: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d)
+) -> list[fx.Node] | None:
+    """Return the linear layers and convolutions that read a node, moved or not; None if others read it.
+
+    Args:
+        kinds: of modules that are looked for.
+    """
     layers: list[fx.Node] = []
     for user in node.users:
         match module_of(graph, user):
-            case nn.Linear() | nn.Conv1d() | nn.Conv2d():
+            case module if isinstance(module, kinds):
                 layers.append(user)
             case module if _only_moves(module):
-                further = layers_behind(graph, user)
+                further = layers_behind(graph, user, kinds)
                 if further is None:
                     return None
                 layers += further

@@ -153,7 +153,8 @@ def unfold_norm_(fused: fx.GraphModule, node: fx.Node, norm: Norm, calls: Mappin
     if shape != (tokens, width):
         enter = Rearrange.like(lambda x: x.reshape(-1, tokens, width), shape, channels_last=True)
         leave = [Rearrange.like(lambda x: x.reshape(-1, *shape), (tokens, width), channels_last=len(shape) < 3)]
-    leave += [] if folded else _affine(gamma, beta, shape)
+    alike = folded or (torch.allclose(gamma, ones, 1e-12, 1e-12) and not beta.any())
+    leave += [] if alike else _affine(gamma, beta, shape)
     eps = torch.finfo(torch.get_default_dtype()).eps if norm.eps is None else norm.eps
     pieces = DecomposedLayerNorm(width, tokens, eps, enter, leave, centers=not isinstance(norm, nn.RMSNorm))
     decompose_(fused, node, pieces)

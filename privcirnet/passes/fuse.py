@@ -20,7 +20,8 @@ keeps three coefficients for each channel, which costs another plaintext product
 
 import copy
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, some_of
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.checks import check_module, value_of_one
+from privcirnet.nn.exact_functions import DecomposedSoftmax
 from privcirnet.nn.example import FUSED, IMAGE, example_for
 from privcirnet.nn.graph import UNTRACEABLE, WeightedLayer, module_of, trace
 from privcirnet.nn.materialize import with_plain_weights
@@ -46,6 +48,9 @@ from privcirnet.passes.folding import fold_norm_, fold_norm_before_, scale_input
 from privcirnet.passes.surgery.edit import TRAIN
 from privcirnet.passes.surgery.norms import inside
 from privcirnet.passes.surgery.polynomial import exact_graph
+
+_NORMS = nn.LayerNorm, nn.RMSNorm, nn.GroupNorm
+"""Norms that leave values as they are where all are scaled alike, but for their epsilon."""
 
 
 def fuse(model: nn.Module, composed: Collection[str] = ()) -> fx.GraphModule:
@@ -118,8 +123,26 @@ def fuse_at(model: nn.Module, images: Tensor, composed: Collection[str] = ()) ->
     """
     copied = _copied(model)
     value_of_one(copied, images)
-    sample = some_of(images)
-    return _fused(copied, _graph_at(copied, sample), sample, composed, sized=True)
+    kind, sample = next(copied.parameters(), images).dtype, some_of(images).double()
+    copied = copied.double()
+    with _in_double_precision():
+        graph = _graph_at(copied, sample)
+    return _fused(copied, graph, sample, composed, sized=True).to(kind)
+
+
+@contextmanager
+def _in_double_precision() -> Iterator[None]:
+    """Let new constants, such as those of a rewritten network, be as exact as its comparison.
+
+    Yields:
+        Nothing.
+    """
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def is_fused(network: nn.Module) -> bool:
@@ -192,6 +215,7 @@ def _folded_(fused: fx.GraphModule, composed: Collection[str]) -> fx.GraphModule
     for node in list(fused.graph.nodes):
         if isinstance(module_of(fused, node), nn.Identity):
             _skip_(fused, node)
+    _fold_pools_before_norms_(fused, calls)
     errors = Errors()
     for node in list(fused.graph.nodes):
         with errors.collected():
@@ -232,6 +256,8 @@ def _fold_norm_(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) 
             decompose_(fused, node, module.pieces(separate=len(arguments(node)) > 1))
         case SoftmaxAttention():
             unfold_softmax_(fused, node, module, calls)
+        case nn.Softmax() if len(node.meta.get(SHAPE, ())) == 2 and any(user.op != "output" for user in node.users):
+            decompose_(fused, node, DecomposedSoftmax(node.meta[SHAPE][0]))
         case nn.LayerNorm() | nn.RMSNorm() | nn.GroupNorm() | nn.InstanceNorm2d():
             unfold_norm_(fused, node, module, calls)
         case _:
@@ -295,17 +321,51 @@ def _fold_squares_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
             fused.set_submodule(str(node.target), Square())
 
 
+def _fold_pools_before_norms_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
+    """Make divisors of averages that norms alone read powers of two; a norm of s x has s^2 times the epsilon."""
+    for node in fused.graph.nodes:
+        pool = module_of(fused, node)
+        if not isinstance(pool, nn.AvgPool2d) or calls[node.target] > 1 or not divisor_of(pool):
+            continue
+        behind = neighbours.layers_behind(fused, node, _NORMS) or []
+        norms = [module_of(fused, reader) for reader in behind]
+        power, divisor = power_beside(divisor_of(pool) or 1), divisor_of(pool) or 1
+        if not norms or any(calls[reader.target] > 1 for reader in behind):
+            continue
+        pool.divisor_override = power
+        for norm in norms:
+            assert isinstance(norm, nn.LayerNorm | nn.RMSNorm | nn.GroupNorm)
+            eps = torch.finfo(torch.get_default_dtype()).eps if norm.eps is None else norm.eps
+            norm.eps = eps * (divisor / power) ** 2
+
+
+def _put_layer_behind_(fused: fx.GraphModule, node: fx.Node, factor: float) -> bool:
+    """Put a depthwise convolution that scales all values behind an average; return whether its map's size is known."""
+    shape = node.all_input_nodes[0].meta.get(SHAPE, ())
+    if len(shape) != 3:
+        return False
+    layer = nn.Conv2d(shape[0], shape[0], 1, groups=shape[0], bias=False, dtype=torch.float64).requires_grad_(False)
+    nn.init.constant_(layer.weight, factor)
+    fused.add_submodule(name := f"{node.target}_factor", layer.train(fused.training))
+    with fused.graph.inserting_after(node):
+        behind = fused.graph.call_module(name, (node,))
+    node.replace_all_uses_with(behind, delete_user_cb=lambda user: user is not behind)
+    return True
+
+
 def _fold_pools_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
     """Make the divisors of average poolings powers of two where only linear layers read the result."""
-    for node in fused.graph.nodes:
+    for node in list(fused.graph.nodes):
         pool = module_of(fused, node)
         if not isinstance(pool, nn.AvgPool2d) or calls[node.target] > 1:
             continue
         divisor, layers = divisor_of(pool), neighbours.layers_behind(fused, node)
-        if divisor is None or not layers or any(calls[layer.target] > 1 for layer in layers):
+        power = power_beside(divisor or 1)
+        if divisor in (None, power):
             continue
-        power = power_beside(divisor)
-        if power == divisor:
+        if not layers or any(calls[layer.target] > 1 for layer in layers):
+            if divisor and _put_layer_behind_(fused, node, power / divisor):
+                pool.divisor_override = power
             continue
         pool.divisor_override = power
         for reader in layers:
