@@ -16,6 +16,7 @@ leaves out. Done ones are kept in outputs/coverage; remove that to begin anew.
 """
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import random
@@ -122,8 +123,10 @@ def created(name: str, side: int = 0) -> nn.Module:
         return torchvision.models.get_model(name.removeprefix("torchvision/"), num_classes=_CLASSES, **sized)
     import timm
 
-    sized = {"img_size": side} if side and "patch" in name else {}
-    return timm.create_model(name, num_classes=_CLASSES, **sized)
+    if side:
+        with contextlib.suppress(TypeError):  # of those that are made for any size
+            return timm.create_model(name, num_classes=_CLASSES, img_size=side)
+    return timm.create_model(name, num_classes=_CLASSES)
 
 
 def smooth_images(side: int) -> ImageData:

@@ -24,7 +24,7 @@ from privcirnet.nn.moves import HeadProduct, HeadTranspose, SliceChannels
 
 
 def softmax_attention(
-    q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, constants: Tensor | None = None
+    q: Tensor, k: Tensor, v: Tensor, scale: float | Tensor | None = None, constants: Tensor | None = None
 ) -> Tensor:
     """Return softmax(scale q k^T + constants) v: (N, heads, tokens, e).
 
@@ -32,7 +32,7 @@ def softmax_attention(
         q: queries, (N, heads, tokens, d).
         k: keys, (N, heads, keys, d).
         v: values, (N, heads, keys, e).
-        scale: None for 1 / sqrt(d).
+        scale: None for 1 / sqrt(d); a number, or one of each head, (heads, 1, 1).
         constants: constants of each head and pair, (heads, tokens, keys); minus infinity for a pair that is masked.
     """
     scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)

@@ -154,6 +154,15 @@ class TokenBatchNorm(BlockBatchNorm2d):
         maps = input.reshape(len(input), -1, 1, input.shape[-1]).movedim(-1, 1)
         return super().forward(maps).movedim(1, -1).reshape(input.shape)
 
+    @classmethod
+    def of_vectors(cls, norm: nn.BatchNorm1d) -> Self:
+        """Return the norm of tokens with the parameters and statistics of one of vectors."""
+        tokens = cls(norm.num_features, **{name: getattr(norm, name) for name in OPTIONS})
+        tokens.weight, tokens.bias = norm.weight, norm.bias
+        for name, buffer in norm.named_buffers(recurse=False):
+            tokens.register_buffer(name, buffer)
+        return tokens.train(norm.training)
+
     def shared_by(self, block_size: int) -> Self:
         """Return the same norm shared by blocks of b channels, as :meth:`from_batch_norm` shares and checks."""
         options = {name: getattr(self, name) for name in OPTIONS}

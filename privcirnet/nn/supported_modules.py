@@ -168,6 +168,8 @@ _CALLS: dict[str, tuple[Callable[..., Any], ...]] = {
     "concat": (torch.cat, torch.concat, torch.concatenate),
     "stack": (torch.stack,),
     "reduction": (torch.sum, torch.amax, torch.max),
+    "normalized": (F.normalize,),
+    "roll": (torch.roll,),
     "function": (
         *(F.linear, F.conv2d, torch.conv2d, operator.matmul, torch.matmul),
         *(F.batch_norm, torch.batch_norm, F.layer_norm, torch.layer_norm, F.group_norm, torch.group_norm, F.rms_norm),
@@ -186,6 +188,7 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "numbers": ("neg", "negative", "div", "divide"),
     "square": ("square", "pow"),
     "reduction": ("sum", "amax", "max"),
+    "roll": ("roll",),
     "function": ("matmul",),
 }
 """Kind -> methods without a module."""
@@ -255,11 +258,11 @@ def kind_of(graph: fx.GraphModule, node: fx.Node) -> str:
     """Return the kind of a node's operation.
 
     Returns:
-        "activation", "gate", "nothing", "average", "maximum", "move", "pad", "upsample", "sum", "difference",
+        "activation", "gate", "nothing", "average", "maximum", "move", "pad", "roll", "upsample", "sum", "difference",
         "product", "numbers" (a value with its sign changed, or divided), "square", "concat", "stack", "reduction" (a
-        sum or maximum over axes), "gated" (a gated linear unit), "function" (a layer or norm that is no module), "norm"
-        (a batch norm, with or without an activation), "layer norm", "layer", "transposed layer", "kept" (this toolkit's
-        own modules); "" for all else.
+        sum or maximum over axes), "gated" (a gated linear unit), "normalized" (divided by a length), "function" (a
+        layer or norm that is no module), "norm" (a batch norm, with or without an activation), "layer norm", "layer",
+        "transposed layer", "kept" (this toolkit's own modules); "" for all else.
     """
     match node.op:
         case "placeholder" | "output":

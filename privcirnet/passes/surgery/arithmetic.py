@@ -352,8 +352,6 @@ def settle_reduction(edit: GraphEditor, node: fx.Node) -> fx.Node | None:
     while _is_part(edit, chain[0]) and len(values_of(chain[0])) == 1:
         chain.insert(0, values_of(chain[0])[0])
     source, *steps = chain
-    if steps == [node] and named(edit.graph, node) == "mean" and kind_of(edit.graph, source) != "stack":
-        return node
 
     def reduced(x: object) -> Tensor:
         for step in steps:  # a copy (`contiguous`) between two moves is gone, and a view needs it
@@ -361,6 +359,9 @@ def settle_reduction(edit: GraphEditor, node: fx.Node) -> fx.Node | None:
         assert isinstance(x, Tensor)
         return x
 
+    alone = steps == [node] and named(edit.graph, node) == "mean" and kind_of(edit.graph, source) != "stack"
+    if alone and (len(shape_of(source)) != 4 or _is_mean(source, reduced, (2, 3))):
+        return node
     if kind_of(edit.graph, source) == "stack":
         return None if _add_stacked(edit, last, source, reduced) else node
     return _reduce(edit, last, source, reduced) or node
@@ -422,8 +423,13 @@ def _reduce(edit: GraphEditor, node: fx.Node, source: fx.Node, reduced: Callable
     values, factor = reduced(x), reduced(torch.ones(shape)).flatten()[0].item()
     if len(shape) == 3 and after in ((shape[0], shape[2]), (shape[0], 1, shape[2])):
         ways: dict[Callable[..., object], Callable[[Tensor], Tensor]] = {torch.mean: lambda x: x.mean(1)}
+    elif len(shape) == 4 and after == (shape[0], shape[3]) and _is_mean(source, lambda x: reduced(x) / factor, (1, 2)):
+        ways, shape = {torch.mean: lambda x: x.mean((1, 2))}, (shape[0], shape[1] * shape[2], shape[3])
+        source = call(edit, node, torch.flatten, (source, 1, 2), shape)
     elif len(shape) == 4 and after in (shape[:2], (*shape[:2], 1), (*shape[:2], 1, 1)):
         ways = _PLACES
+    elif len(shape) == 4 and not channels_last(edit, source):
+        return _reduce_axis(edit, node, source, reduced)
     else:
         return None
     same = (torch.allclose(factor * of(x).view(values.shape), values, atol=1e-5) for of in ways.values())
@@ -442,6 +448,35 @@ def _reduce(edit: GraphEditor, node: fx.Node, source: fx.Node, reduced: Callable
         last = edit.insert(last, edit.free(f"{node.name}_factor"), Affine(factor, 0.0), (last,))
     _put_for(edit, node, last)
     return reduction
+
+
+def _reduce_axis(
+    edit: GraphEditor, node: fx.Node, source: fx.Node, reduced: Callable[[Tensor], Tensor]
+) -> fx.Node | None:
+    """Replace a mean or a sum over the rows, or over the columns, of a map by an average or a sum over windows."""
+    shape, after = shape_of(source), shape_of(node)
+    x = torch.rand(shape, generator=torch.Generator().manual_seed(0))
+    for axis in (2, 3):
+        window, size = [1, 1], (*shape[:axis], 1, *shape[axis + 1 :])
+        window[axis - 2] = shape[axis]
+        if after not in (size, (*size[:axis], *size[axis + 1 :])):
+            continue
+        for pool in (nn.AvgPool2d(window), nn.AvgPool2d(window, divisor_override=1)):
+            if torch.allclose(pool(x).view(after), reduced(x), atol=1e-5):
+                last = first = edit.insert(source, edit.free(node.name), pool, (source,))
+                last.meta["shape"] = size
+                if after != size:
+                    last = call(edit, node, torch.squeeze, (last, axis), after)
+                _put_for(edit, node, last)
+                return first
+    return None
+
+
+def _is_mean(source: fx.Node, reduced: Callable[[Tensor], Tensor], axes: tuple[int, int]) -> bool:
+    """Return whether a value is reduced to its means over two axes."""
+    x = torch.rand(shape_of(source), generator=torch.Generator().manual_seed(0))
+    computed, expected = reduced(x).flatten(), x.mean(axes).flatten()
+    return computed.shape == expected.shape and torch.allclose(computed, expected, atol=1e-5)
 
 
 def _add_stacked(edit: GraphEditor, node: fx.Node, source: fx.Node, reduced: Callable[[Tensor], Tensor]) -> bool:

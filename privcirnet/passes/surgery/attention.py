@@ -18,6 +18,7 @@ from torch.fx.node import map_arg
 from privcirnet.nn.agreement import agree
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention, softmax_attention
 from privcirnet.nn.moves import Rearrange, SliceChannels
+from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.supported_modules import kind_of
 from privcirnet.passes.surgery.edit import TRAIN, GraphEditor, Replacement, path_of, shape_of, values_of
 from privcirnet.passes.surgery.layout import move_behind
@@ -46,8 +47,8 @@ class _UnlikeError(Exception):
 class _Product:
     """Sums over an axis that two values share, with a letter for each axis as in an einsum.
 
-    Axes are n images (or images and heads as one), h heads, s the one that is summed over, x and y those of one value
-    alone.
+    Axes are n images (or images, windows and heads as one), w windows, h heads, s the one that is summed over, x and y
+    those of one value alone.
     """
 
     left: fx.Node
@@ -75,19 +76,21 @@ class _Product:
 class _Attention:
     """softmax(scale q k^T + constants) v in a graph.
 
-    Axes are n images (or images and heads as one), h heads, i queries, j keys, d and e channels.
+    Axes are n images (or images, windows and heads as one), w windows, h heads, i queries, j keys, d and e channels.
+    Each head of each window is one head of the image.
 
     Attributes:
         last: the node that gives the result.
         parts: nodes of queries, keys and values.
         axes: axes of the parts and of the result.
-        constants: (h, i, j), minus infinity where a pair is masked; None for none.
+        scale: one number, or one of each head, (w h, 1, 1).
+        constants: (w h, i, j), minus infinity where a pair is masked; None for none.
     """
 
     last: fx.Node
     parts: tuple[fx.Node, fx.Node, fx.Node]
     axes: tuple[str, str, str, str]
-    scale: float
+    scale: float | Tensor
     constants: Tensor | None
 
 
@@ -190,7 +193,7 @@ def _scaled_dot(edit: GraphEditor, node: fx.Node) -> _Attention:
     if any("constant" in part.meta for part in parts):
         raise _UnlikeError("let queries, keys and values depend on the image")
     shapes = [shape_of(part) for part in parts]
-    images = "nh" if len(shapes[0]) == 4 else "n"
+    images = {5: "nwh", 4: "nh"}.get(len(shapes[0]), "n")
     if any(len(shape) != len(images) + 2 or shape[: len(images)] != shapes[0][: len(images)] for shape in shapes):
         raise _UnlikeError(_WRITE)
     constants = edit.like.new_zeros(shapes[0][-2], shapes[1][-2])
@@ -216,7 +219,7 @@ def _of_softmax(edit: GraphEditor, node: fx.Node) -> _Attention:
     while not _is_product(last):
         weights, last = last, _reader(last)
     scores, keys = _product(first), _axis(edit, node) - len(shape_of(node))
-    names = {letter: letter for letter in "nh"} | {"s": "d", "x": "i", "y": "i", scores.axes[keys]: "j"}
+    names = {letter: letter for letter in "nwh"} | {"s": "d", "x": "i", "y": "i", scores.axes[keys]: "j"}
     scores = scores.renamed(names).beginning_with("i")
     gathered = _product(last).beginning_with("", weights)
     at_weights = _reshaped(scores.axes, shape_of(first), shape_of(weights))
@@ -227,14 +230,16 @@ def _of_softmax(edit: GraphEditor, node: fx.Node) -> _Attention:
     ones = torch.ones(shape_of(first), dtype=torch.float64)
     at_zero, at_one = (_run(edit, values_of(node)[0], {first: value * ones}) for value in (0, 1))
     both = at_zero.isfinite() & (at_zero > at_zero.amax(keys, keepdim=True) + _FAR_BELOW)
-    scale = float((at_one - at_zero)[both].median())
+    slopes = (at_one - at_zero).where(both, torch.nan).reshape(shape_of(first))
+    scales = _arranged(edit, slopes, scores.axes, "hnij").flatten(1).nanmedian(1).values
+    scale = float(scales[0]) if torch.allclose(scales, scales[0], rtol=1e-6) else scales[:, None, None].to(edit.like)
     parts = scores.left, scores.right, gathered.right
     axes = scores.left_axes, scores.right_axes, gathered.right_axes, gathered.axes
     return _Attention(last, parts, axes, scale, _constants(edit, at_zero.reshape(shape_of(first)), scores.axes))
 
 
 def _constants(edit: GraphEditor, values: Tensor, axes: str) -> Tensor | None:
-    """Return constants as (h, i, j), minus infinity where a pair is masked; None if they are zero."""
+    """Return constants as (w h, i, j), minus infinity where a pair is masked; None if they are zero."""
     whole = _arranged(edit, values, axes, "nhij")
     if not torch.equal(whole[:1].expand_as(whole), whole):
         raise _UnlikeError(_PUBLIC)
@@ -246,10 +251,24 @@ def _constants(edit: GraphEditor, values: Tensor, axes: str) -> Tensor | None:
 
 
 def _arranged(edit: GraphEditor, values: Tensor, axes: str, order: str) -> Tensor:
-    """Return values with their axes in an order that names images and heads apart."""
-    if "h" not in axes:
-        values, axes = values.unflatten(axes.index("n"), (_images(edit), -1)), axes.replace("n", "nh")
-    return values.permute([axes.index(letter) for letter in order])
+    """Return values with their axes in an order that names images apart, and all heads of windows as heads."""
+    values, axes = values.unflatten(axes.index("n"), _apart(edit, axes)), _named_apart(axes)
+    values = values.permute([axes.index(letter) for letter in _with_windows(order, axes)])
+    return values.flatten(order.index("h"), order.index("h") + 1) if "h" in axes else values
+
+
+def _apart(edit: GraphEditor, axes: str) -> tuple[int, ...]:
+    """Return the sizes of the axes that one of images, and of windows or heads, has in it."""
+    return (_images(edit),) if "w" in axes else (_images(edit), -1)
+
+
+def _named_apart(axes: str) -> str:
+    return axes if "w" in axes else axes.replace("n", "nw")
+
+
+def _with_windows(order: str, axes: str) -> str:
+    """Return an order of axes in which windows stand before heads, or for them."""
+    return order.replace("h", "wh" if "h" in axes else "w")
 
 
 def _check(edit: GraphEditor, attention: _Attention) -> None:
@@ -261,7 +280,9 @@ def _check(edit: GraphEditor, attention: _Attention) -> None:
         q, k, v = (_arranged(edit, inputs[part], axes, order) for part, axes, order in ours)
         computed = softmax_attention(q, k, v, attention.scale, attention.constants)
         expected = _arranged(edit, _run(edit, attention.last, inputs), attention.axes[3], orders[3])
-        finite = attention.scale and computed.isfinite().all() and expected.isfinite().all()
+        finite = (
+            bool(torch.as_tensor(attention.scale).any()) and computed.isfinite().all() and expected.isfinite().all()
+        )
         if not finite or not agree(computed.contiguous(), expected.contiguous()):
             raise _UnlikeError(_WRITE)
 
@@ -273,7 +294,7 @@ def _put(edit: GraphEditor, attention: _Attention) -> None:
         key_slice = _as_slice(unmasked) if len(unmasked) < constants.shape[-1] else None
         constants = constants[..., key_slice] if key_slice else constants
     query, key, value = attention.parts
-    scale = attention.scale
+    scale, of_heads = (attention.scale, None) if isinstance(attention.scale, float) else (1.0, attention.scale)
     if len({query, key, value}) == 3:
         query, of_query = _without_factor(edit, query)
         key, of_key = _without_factor(edit, key)
@@ -283,6 +304,9 @@ def _put(edit: GraphEditor, attention: _Attention) -> None:
     if key_slice:
         values[1:] = [move_behind(part, operator.getitem, (slice(None), key_slice)) for part in values[1:]]
     (images, tokens, width), heads = shape_of(values[0]), _heads(edit, attention)
+    if of_heads is not None:
+        factors = _factors_of_channels(of_heads.flatten().repeat_interleave(width // heads))
+        values[0] = edit.insert(values[0], edit.free(f"{last.name}_scales"), factors, (values[0],))
     usual = math.isclose(scale, (heads / width) ** 0.5, rel_tol=1e-6)
     some = constants if constants is not None and constants.any() else None
     module = SoftmaxAttention(heads, None if usual else scale, some)
@@ -290,7 +314,16 @@ def _put(edit: GraphEditor, attention: _Attention) -> None:
     assert last.prev is not None
     node = edit.insert(last.prev, edit.free(f"{owner[0]}.attention".lstrip(".")), module, tuple(values))
     node.meta = {"shape": (images, tokens, shape_of(values[2])[-1]), _OWNER: (owner[0] or last.name, owner[1])}
-    edit.put_for(last, _from_tokens(node, attention.axes[3], heads))
+    edit.put_for(last, _from_tokens(edit, node, attention))
+
+
+def _factors_of_channels(factors: Tensor) -> TokenBatchNorm:
+    """Return the norm that multiplies channels of tokens by constants, exactly in any precision."""
+    norm = TokenBatchNorm(len(factors), eps=2.0**-17).to(factors)
+    with torch.no_grad():
+        norm.weight.copy_(factors)
+        norm.running_var.fill_(1 - norm.eps)  # type: ignore[union-attr]
+    return norm
 
 
 def _as_slice(places: Tensor) -> slice | None:
@@ -301,19 +334,21 @@ def _as_slice(places: Tensor) -> slice | None:
 
 
 def _tokens(edit: GraphEditor, node: fx.Node, axes: str, order: str) -> fx.Node:
-    """Return tokens (N, T, h d) of a value."""
-    if "h" not in axes:
-        node = move_behind(node, "unflatten", axes.index("n"), (_images(edit), -1))
-        axes = axes.replace("n", "nh")
+    """Return tokens (N, T, w h d) of a value."""
+    node, axes = move_behind(node, "unflatten", axes.index("n"), _apart(edit, axes)), _named_apart(axes)
+    order = _with_windows(order, axes)
     return move_behind(move_behind(node, "permute", [axes.index(letter) for letter in order]), "flatten", 2)
 
 
-def _from_tokens(node: fx.Node, axes: str, heads: int) -> fx.Node:
-    """Return a value with its axes as they were, of tokens (N, T, h e)."""
-    whole = axes if "h" in axes else axes.replace("n", "nh")
-    by_head = move_behind(node, "unflatten", -1, (heads, -1))
-    node = move_behind(by_head, "permute", ["nihe".index(letter) for letter in whole])
-    return node if whole == axes else move_behind(node, "flatten", axes.index("n"), axes.index("n") + 1)
+def _from_tokens(edit: GraphEditor, node: fx.Node, attention: _Attention) -> fx.Node:
+    """Return a value with its axes as they were, of tokens (N, T, w h e)."""
+    shape, axes = shape_of(attention.last), attention.axes[3]
+    whole, first = _named_apart(axes), axes.index("n")
+    sizes = dict(zip(whole, torch.empty(shape, device="meta").unflatten(first, _apart(edit, axes)).shape, strict=True))
+    order = _with_windows("nihe", whole)
+    by_head = move_behind(node, "unflatten", -1, [sizes[letter] for letter in order[2:]])
+    moved = move_behind(by_head, "permute", [order.index(letter) for letter in whole])
+    return moved if whole == axes else move_behind(moved, "flatten", first, first + 1)
 
 
 def _without_factor(edit: GraphEditor, node: fx.Node) -> tuple[fx.Node, float]:
@@ -343,8 +378,8 @@ def _without_factor(edit: GraphEditor, node: fx.Node) -> tuple[fx.Node, float]:
 
 
 def _heads(edit: GraphEditor, attention: _Attention) -> int:
-    shape, axes = shape_of(attention.parts[0]), attention.axes[0]
-    return shape[axes.index("h")] if "h" in axes else shape[axes.index("n")] // _images(edit)
+    sizes = dict(zip(attention.axes[0], shape_of(attention.parts[0]), strict=True))
+    return sizes["n"] // _images(edit) * sizes.get("w", 1) * sizes.get("h", 1)
 
 
 def _images(edit: GraphEditor) -> int:
@@ -360,6 +395,11 @@ def _owner(node: fx.Node) -> tuple[str, str]:
 
 def _is_softmax(edit: GraphEditor, node: fx.Node) -> bool:
     return node.target in _SOFTMAX or isinstance(edit.module(node), nn.Softmax)
+
+
+def softmax_axis(edit: GraphEditor, node: fx.Node) -> int | None:
+    """Return the axis of a softmax, None for any other operation."""
+    return _axis(edit, node) if _is_softmax(edit, node) else None
 
 
 def _axis(edit: GraphEditor, node: fx.Node) -> int:
@@ -403,9 +443,9 @@ def _product(node: fx.Node) -> _Product:
     """Return a product of two values with the letters of its axes."""
     factors = _factors(node)
     shapes = [shape_of(term) for term in (*factors, node)]
-    if len(factors) != 2 or len({len(shape) for shape in shapes}) != 1 or not 3 <= len(shapes[0]) <= 4:
+    if len(factors) != 2 or len({len(shape) for shape in shapes}) != 1 or not 3 <= len(shapes[0]) <= 5:
         raise _UnlikeError(_WRITE)
-    axes = ["abxs", "absy", "abxy"] if len(shapes[0]) == 4 else ["axs", "asy", "axy"]
+    axes = ["abc"[: len(shapes[0]) - 2] + pair for pair in ("xs", "sy", "xy")]
     if node.target in _EINSUM:
         equation = str(node.args[0]).replace(" ", "").replace("->", ",").replace("...", "AB")
         terms = zip(equation.split(","), shapes, strict=True)
@@ -414,9 +454,9 @@ def _product(node: fx.Node) -> _Product:
     shared = [letter for letter in result if letter in left and letter in right]
     summed, alone = set(left) & set(right) - set(result), set(result) - set(shared)
     sizes = [len(shared), len(summed), len(alone)]
-    if sizes not in ([1, 1, 2], [2, 1, 2]) or {len(left), len(right)} != {len(shared) + 2}:
+    if sizes not in ([1, 1, 2], [2, 1, 2], [3, 1, 2]) or {len(left), len(right)} != {len(shared) + 2}:
         raise _UnlikeError(_WRITE)
-    names = dict(zip(shared, "nh", strict=False)) | {summed.pop(): "s"}
+    names = dict(zip(shared, ("n", "nh", "nwh")[len(shared) - 1], strict=True)) | {summed.pop(): "s"}
     names |= {letter: "x" if letter in left else "y" for letter in alone}
     return _Product(*factors, *axes).renamed(names)
 

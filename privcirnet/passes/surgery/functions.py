@@ -14,6 +14,7 @@ from torch.fx.node import map_arg
 
 from privcirnet.nn.moves import Concat, Rearrange
 from privcirnet.nn.supported_modules import FUNCTIONS, kind_of, named
+from privcirnet.passes.surgery import resampling
 from privcirnet.passes.surgery.arithmetic import call
 from privcirnet.passes.surgery.edit import ONE_MORE, GraphEditor, Replacement, path_of, shape_of, source_of, values_of
 from privcirnet.passes.surgery.layout import channels_last
@@ -70,6 +71,48 @@ def gated(edit: GraphEditor, node: fx.Node) -> list[fx.Node]:
     return [gate, product]
 
 
+def normalized(edit: GraphEditor, node: fx.Node) -> list[fx.Node]:
+    """Replace a division of vectors by their lengths by an RMS norm over their axis.
+
+    Returns:
+        The norm's node, if there is one, which is left to replace.
+    """
+    arguments: dict[str, Any] = dict(zip(("input", "p", "dim", "eps"), node.args, strict=False)) | node.kwargs
+    dim, shape = arguments.get("dim", 1), shape_of(source_of(node))
+    if arguments.get("p", 2) != 2 or not isinstance(dim, int) or dim % len(shape) == 0:
+        edit.cannot(node, "normalize vectors by their Euclidean lengths, along one axis")
+        return []
+    norm = nn.RMSNorm(shape[dim], eps=arguments.get("eps", 1e-12) ** 2 / shape[dim])
+    nn.init.constant_(norm.weight, shape[dim] ** -0.5).requires_grad_(False)
+    return [edit.replace(_over_last_axis(edit, node, norm.to(edit.like), dim), norm, "")]
+
+
+def softmax(edit: GraphEditor, node: fx.Node, dim: int) -> None:
+    """Replace a softmax along an axis by one of tokens."""
+    if dim % len(shape_of(node)) == 0:
+        edit.cannot(node, "take the softmax of the values of an image")
+        return
+    module = nn.Softmax(-1)
+    edit.replace(_over_last_axis(edit, node, module, dim), module, "")
+
+
+def _over_last_axis(edit: GraphEditor, node: fx.Node, module: nn.Module, dim: int) -> fx.Node:
+    """Return the node of a module on tokens, or a vector, that takes a node's place along one axis."""
+    moved = tuple(torch.empty(shape_of(node), device="meta").movedim(dim, -1).shape)
+    whole = moved if len(moved) < 3 else (moved[0], prod(moved[1:-1]), moved[-1])
+
+    def along(x: Tensor) -> Tensor:
+        return module(x)
+
+    along.__name__ = named(edit.graph, node)
+    last = call(edit, node, torch.movedim, (source_of(node), dim, -1), moved)
+    last = call(edit, node, torch.reshape, (last, whole), whole)
+    inside = call(edit, node, along, (last,), whole)
+    back = call(edit, node, torch.reshape, (inside, moved), moved)
+    edit.put_for(node, call(edit, node, torch.movedim, (back, -1, dim), shape_of(node)))
+    return inside
+
+
 def _module(name: str, arguments: dict[str, Any], shape: tuple[int, ...]) -> nn.Module | None:
     """Return the module of a function with constants; None if it is none."""
     weight, bias = arguments.pop("weight", None), arguments.pop("bias", None)
@@ -120,7 +163,7 @@ def keep(edit: GraphEditor, node: fx.Node) -> None:
             edit.replace(node, matching, "")
     elif slopes := _slopes(edit, node, values, expected):
         _sloped(edit, node, *slopes)
-    else:
+    elif kind_of(edit.graph, node) != "maximum" or not resampling.maximum(edit, node):
         edit.cannot(node, f"replace it by polynomial_, or use one of {_KNOWN}")
 
 

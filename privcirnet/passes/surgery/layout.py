@@ -106,8 +106,8 @@ def move_behind(node: fx.Node, target: Any, *arguments: Any) -> fx.Node:
     return behind
 
 
-def _made(edit: GraphEditor, node: fx.Node) -> fx.Node | None:  # noqa: PLR0911
-    """Return the node of one module for the chain of moves that ends at a node."""
+def _made(edit: GraphEditor, node: fx.Node) -> fx.Node | None:
+    """Return the node of one module for the chain of moves that ends at a node, or of several where one has no grid."""
     chain = [node]
     while kind_of(edit.graph, chain[0].all_input_nodes[0]) == "move":
         chain.insert(0, chain[0].all_input_nodes[0])
@@ -115,33 +115,61 @@ def _made(edit: GraphEditor, node: fx.Node) -> fx.Node | None:  # noqa: PLR0911
     if any(len(step.all_input_nodes) != 1 for step in chain):
         edit.cannot(node, "move one value at a time")
         return None
-
-    def moved(values: Tensor) -> Tensor:
-        for step in chain:  # a copy (`contiguous`) between two moves is gone, and a view needs it
-            values = edit.compute(step, values.contiguous() if isinstance(values, Tensor) else values)
-        return values
-
+    moves, remedy = list[Rearrange](), "end in a map (N, C, H, W), tokens (N, T, C) or a vector (N, C)"
     try:
-        move = Rearrange.like(moved, shape_of(source)[1:], channels_last(edit, node))
+        moves = _moves(edit, source, chain)
     except RuleError as error:
-        edit.cannot(node, error.remedy)
-        return None
+        remedy = error.remedy
     except (RuntimeError, IndexError):
-        edit.cannot(node, "move the values of each image alone, without making parts of it images of their own")
+        remedy = "move the values of each image alone, without making parts of it images of their own"
+    if not moves or len(moves[-1].after) > 3:
+        edit.cannot(node, remedy)
         return None
-    if len(move.after) > 3:
-        edit.cannot(node, "end in a map (N, C, H, W), tokens (N, T, C) or a vector (N, C)")
-        return None
-    before = _own_shape(edit, source)
-    if before == move.after and move.grid.offset == 0 and move.grid.strides in ((1,), ()):
+    whole = moves[0] if len(moves) == 1 else None
+    if whole and _own_shape(edit, source) == whole.after and _stays(whole, whole.after):
         return source
-    flat = len(before) == 3 and move.after == (prod(before),) and move.grid.strides in ((1,), ())
-    flat = flat and move.grid.sizes in (move.after, ())
+    flat = whole and len(_own_shape(edit, source)) == 3 and _stays(whole, (prod(_own_shape(edit, source)),))
     if flat and chain == [node] and type(edit.module(node)) is nn.Flatten:
         return node
-    call = edit.insert(node, edit.free(node.name), nn.Flatten() if flat else move, (source,))
+    call = source
+    for move in moves:
+        call = edit.insert(call, edit.free(node.name), nn.Flatten() if flat else move, (call,))
+        call.meta["shape"] = (shape_of(node)[0], *move.after)
     call.meta["shape"] = shape_of(node)
     return call
+
+
+def _stays(move: Rearrange, after: tuple[int, ...]) -> bool:
+    """Return whether a move keeps the order of all values, and gives them a shape."""
+    grid = move.grid
+    return move.after == after and grid.offset == 0 and grid.strides in ((1,), ()) and prod(grid.sizes) == prod(after)
+
+
+def _moves(edit: GraphEditor, source: fx.Node, chain: list[fx.Node]) -> list[Rearrange]:
+    """Return the moves of a chain: one, or where it has no grid that of its longest part which has one, and the others.
+
+    Raises:
+        RuleError: a step alone has no grid.
+    """
+    for count in range(len(chain), 0, -1):
+        steps, rest = chain[:count], chain[count:]
+
+        def moved(values: Tensor, steps: list[fx.Node] = steps) -> Tensor:
+            for step in steps:  # a copy (`contiguous`) between two moves is gone, and a view needs it
+                values = edit.compute(step, values.contiguous() if isinstance(values, Tensor) else values)
+            return values
+
+        if rest and (not shape_of(steps[-1]) or shape_of(steps[-1])[0] != shape_of(source)[0]):
+            continue
+        try:
+            move = Rearrange.like(moved, shape_of(source)[1:], bool(rest) or channels_last(edit, chain[-1]))
+            return [move, *(_moves(edit, steps[-1], rest) if rest else [])]
+        except (RuleError, RuntimeError, IndexError):
+            if count == 1:
+                raise
+    raise RuleError(
+        "values must be moved along a grid, image by image", got=chain[-1].name, remedy="use reshapes and permutations"
+    )
 
 
 def _own_shape(edit: GraphEditor, node: fx.Node) -> tuple[int, ...]:
@@ -150,6 +178,8 @@ def _own_shape(edit: GraphEditor, node: fx.Node) -> tuple[int, ...]:
     return (prod(shape[:-1]), shape[-1]) if channels_last(edit, node) and len(shape) > 1 else shape
 
 
+_OF_CHANNELS = ("linear", "layer_norm", "rms_norm", "matmul")
+"""Functions that work on the last axis alone."""
 ALIKE = ("activation", "gate", "sum", "difference", "product", "numbers", "square")
 """Kinds of operations that work value by value."""
 
@@ -157,14 +187,15 @@ ALIKE = ("activation", "gate", "sum", "difference", "product", "numbers", "squar
 def put_images_first(edit: GraphEditor) -> None:
     """Let whatever works on single values or on channels read and give values whose first axis is that of images.
 
-    Moves before and behind take values there and back; :func:`settle_moves` makes nothing of most of them.
+    Windows of images that stand along the first axis become places of their image. Moves before and behind take values
+    there and back; :func:`settle_moves` makes nothing of most of them.
     """
     numbers: dict[fx.Node, Any] = {}
     for node in list(edit.graph.graph.nodes):
         if node.op == "output" or "constant" in node.meta:
             continue
         values = [source for source in node.all_input_nodes if "constant" not in source.meta]
-        axes = [_axis(numbers.get(value)) for value in values]
+        axes, counts = ([of(numbers.get(value)) for value in values] for of in (_axis, _parts))
         axis = 0 if node.op == "placeholder" else axes[0] if axes and len(set(axes)) == 1 else None
         if isinstance(edit.module(node), SoftmaxAttention) and any(axes):
             edit.cannot(node, "let attention be over the tokens of an image: batch_first=True for values (N, T, C)")
@@ -173,7 +204,9 @@ def put_images_first(edit: GraphEditor) -> None:
             numbers[node] = _moved(edit, node, numbers.get(values[0]))
         elif axis == 0 and shape_of(node):
             numbers[node] = _numbers(shape_of(node), 0)
-        elif axis and (back := _put_first(edit, node, kind, axis)):
+        elif (axis and (back := _put_first(edit, node, kind, axis))) or (
+            counts and counts[0] and len(set(counts)) == 1 and (back := _put_together(edit, node, kind, counts[0]))
+        ):
             first = _numbers(shape_of(node), 0)
             numbers[back] = first if back is node else _moved(edit, back, first)
 
@@ -190,6 +223,35 @@ def _put_first(edit: GraphEditor, node: fx.Node, kind: str, axis: int) -> fx.Nod
     for source in list(node.all_input_nodes):
         _read_first(node, source, axis)
     return _give_first(node, axis)
+
+
+def _put_together(edit: GraphEditor, node: fx.Node, kind: str, count: int) -> fx.Node | None:
+    """Let a node whose first axis is that of windows, ``count`` of each image, read and give the windows of an image.
+
+    Returns:
+        The node that has its value as it was; None if it works on more than single values or channels.
+    """
+    shape, norm = shape_of(node), edit.module(node)
+    values = [source for source in node.all_input_nodes if "constant" not in source.meta]
+    channels = isinstance(norm, nn.Linear | nn.LayerNorm | nn.RMSNorm | nn.BatchNorm1d) and len(shape) > 1
+    channels |= kind == "function" and getattr(node.target, "__name__", "") in _OF_CHANNELS
+    if isinstance(norm, nn.BatchNorm1d) and (len(shape) != 2 or edit.calls(node.target) > 1):
+        return None
+    if not (channels or kind in ALIKE) or len({len(shape_of(source)) for source in values} | {len(shape)}) > 1:
+        return None
+    for source in node.all_input_nodes:
+        constant = source.meta.get("constant")
+        if source in values or (isinstance(constant, Tensor) and constant.shape == shape and not channels):
+            windows = move_behind(source, "unflatten", 0, (-1, count))
+            if constant is not None:
+                windows.meta["constant"] = constant.unflatten(0, (-1, count))
+            node.replace_input_with(source, windows)
+    if isinstance(norm, nn.BatchNorm1d):
+        edit.graph.set_submodule(str(node.target), TokenBatchNorm.of_vectors(norm))
+    node.meta["shape"] = (shape[0] // count, count, *shape[1:])
+    back = move_behind(node, "flatten", 0, 1)
+    node.replace_all_uses_with(back, delete_user_cb=lambda user: user is not back)
+    return back
 
 
 def _read_first(node: fx.Node, source: fx.Node, axis: int) -> None:
@@ -244,6 +306,18 @@ def _axis(numbers: Any) -> int | None:
     shape = tuple(numbers.shape)
     fits = (axis for axis in range(len(shape)) if torch.equal(numbers, _numbers(shape, axis)))
     return next(fits, None) if numbers.any() else None
+
+
+def _parts(numbers: Any) -> int:
+    """Return how many values along the first axis, such as windows, are each image's; 0 if they are not in order."""
+    if not isinstance(numbers, Tensor) or not numbers.numel() or not numbers.any():
+        return 0
+    images = int(numbers.max()) + 1
+    count = len(numbers) // images
+    if count < 2 or count * images != len(numbers):
+        return 0
+    expected = _numbers((images, count, *numbers.shape[1:]), 0).flatten(0, 1)
+    return count if torch.equal(numbers, expected) else 0
 
 
 def _moved(edit: GraphEditor, node: fx.Node, numbers: Any) -> Any:

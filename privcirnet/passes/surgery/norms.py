@@ -51,7 +51,9 @@ def split(edit: GraphEditor, node: fx.Node) -> list[fx.Node]:
 
 def put_behind_layer(edit: GraphEditor, node: fx.Node) -> None:
     """Give a batch norm of maps that follows no convolution an identity convolution to fold into."""
-    if isinstance(edit.module(node), nn.BatchNorm2d) and not place_of(edit.graph, node):
+    norm = edit.module(node)
+    of_tokens = isinstance(norm, TokenBatchNorm)  # which may follow one once moves between them are settled
+    if isinstance(norm, nn.BatchNorm2d) and not of_tokens and not place_of(edit.graph, node):
         edit.put_layer_before(node, node.all_input_nodes[0], "BatchNorm2d")
 
 

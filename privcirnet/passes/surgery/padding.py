@@ -1,42 +1,101 @@
-"""Larger maps: padding by zeros becomes that of the convolutions behind; padding by values and upsampling become moves.
+"""Other maps: padding by zeros becomes that of the convolutions behind; padding by values and rolls, moves.
 
 Zeros that anything but convolutions reads come from a depthwise convolution that does nothing else.
 
-The rows of a padded map are those of the map in another order. That order is cut into runs with one step each. A
-:class:`Rearrange` gives each run as channels, a :class:`Concat` puts one after the other; then the same for columns.
+The rows of a padded or rolled map are those of the map in another order. That order is cut into runs with one step
+each. A :class:`Rearrange` gives each run as channels, a :class:`Concat` joins them; then the same for columns.
 An image gets a layer that does nothing before, as it is not in shares.
 
-A convolution with a forward of its own, as for TensorFlow's SAME padding, becomes torch's if both compute the same.
+A convolution with a forward of its own, as for TensorFlow's SAME padding or with standardized weights, becomes torch's
+if their results agree.
 """
 
 from collections.abc import Callable, Iterator
 from itertools import product
 from math import prod
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
+from torch.fx.node import map_arg
 from torch.nn.utils import parametrize
+from torch.overrides import TorchFunctionMode
 
-from privcirnet.errors import RuleError
 from privcirnet.nn.agreement import agree
 from privcirnet.nn.moves import Concat, Rearrange
 from privcirnet.nn.supported_modules import kind_of, named
 from privcirnet.nn.windows import Zeros, reach_of, with_zeros, zeros_around
 from privcirnet.passes.surgery.edit import GraphEditor, Replacement, path_of, shape_of
+from privcirnet.passes.surgery.layout import channels_last, move_behind
 
-_REMEDY = "pad maps with zeros, or with reflected, repeated or wrapped values"
+_REMEDY = "pad maps with zeros, or with reflected, repeated or wrapped values, and roll their rows and columns"
 
 
 def pad(edit: GraphEditor, node: fx.Node) -> None:
-    """Replace padding with zeros, or with a map's own values."""
+    """Replace padding with zeros, or a map's own values in another order."""
+    numbers = torch.arange(prod(shape_of(node.all_input_nodes[0]))).reshape(shape_of(node.all_input_nodes[0]))
+    if shape_of(node) == numbers.shape and torch.equal(edit.compute(node, numbers), numbers):
+        edit.skip(node)
+        return
+    if _keeps(edit, node, -1) and (not _keeps(edit, node, 1) or channels_last(edit, node)):
+        node = _channels_first(edit, node)
     if zeros := _zeros_of(edit, node):
         _pad_with_zeros(edit, node, zeros)
         return
-    padded = _padded(edit, node, lambda x: edit.compute(node, x))
-    if padded is not None:
+    larger = padded(edit, node, lambda x: edit.compute(node, x))
+    if larger is not None:
         edit.changes.append(Replacement(path_of(node), named(edit.graph, node), "Move and Concat"))
-        edit.put_for(node, padded)
+        edit.put_for(node, larger)
+
+
+def _keeps(edit: GraphEditor, node: fx.Node, axis: int) -> bool:
+    """Return whether a node leaves the values of a map where they are along an axis, but for zeros that it adds."""
+    before = shape_of(node.all_input_nodes[0])
+    if len(before) != 4 or shape_of(node)[axis] != before[axis]:
+        return False
+    places = torch.arange(1.0, before[axis] + 1).to(edit.like)
+    numbers = places.view([-1 if i == axis % 4 else 1 for i in range(4)])
+    after = edit.compute(node, numbers.expand(before))
+    return bool(((after == numbers) | (after == 0)).all())
+
+
+def _channels_first(edit: GraphEditor, node: fx.Node) -> fx.Node:
+    """Return the node that does with channels first what one does with channels last, between two moves."""
+    (batch, height, width, channels), source = shape_of(node), node.all_input_nodes[0]
+    kind, target, arguments = node.op, node.target, (node.args, node.kwargs)
+
+    def moved(x: Tensor) -> Tensor:
+        args: Any = map_arg(arguments, lambda _: x.permute(0, 2, 3, 1))
+        return getattr(fx.Interpreter(edit.graph), kind)(target, *args).permute(0, 3, 1, 2)
+
+    moved.__name__ = named(edit.graph, node)
+    first = move_behind(source, "permute", 0, 3, 1, 2)
+    with edit.graph.graph.inserting_before(node):
+        call = edit.graph.graph.call_function(moved, (first,))
+    call.meta["shape"] = (batch, channels, height, width)
+    edit.put_for(node, move_behind(call, "permute", 0, 2, 3, 1))
+    return call
+
+
+def padded(edit: GraphEditor, node: fx.Node, function: Callable[[Tensor], Tensor]) -> fx.Node | None:
+    """Return the padded map of a node's input, by a function that pads; note a problem where it cannot be expressed."""
+    current, shape = node.all_input_nodes[0], shape_of(node.all_input_nodes[0])
+    if len(shape) != 4:
+        edit.cannot(node, _REMEDY)
+        return None
+    height, width = shape[2:]
+    numbers = torch.arange(1, height * width + 1, dtype=torch.float64).view(1, 1, height, width)
+    places = function(numbers)[0, 0].long() - 1
+    rows, columns = places[:, 0] // width, places[0] % width
+    if places.min() < 0 or not torch.equal(places, rows[:, None] * width + columns):
+        edit.cannot(node, _REMEDY)
+        return None
+    if current.op == "placeholder":
+        current = edit.put_layer_before(node, current, named(edit.graph, node))
+    for order in (rows, columns):
+        current = _ordered(edit, node, current, order)
+    return _insert(edit, node, Rearrange.like(_rotated, shape_of(current)[1:], channels_last=False), current)
 
 
 def pad_before(edit: GraphEditor, node: fx.Node) -> None:
@@ -49,27 +108,61 @@ def pad_before(edit: GraphEditor, node: fx.Node) -> None:
     if sum(call.target == node.target for call in edit.graph.graph.nodes) > 1:
         edit.cannot(node, "give each use of a convolution with such padding its own module")
         return
-    padded = _padded(edit, node, lambda x: F.pad(x, around, mode))
-    if padded is not None:
+    larger = padded(edit, node, lambda x: F.pad(x, around, mode))
+    if larger is not None:
         edit.graph.set_submodule(path_of(node), with_zeros(conv, Zeros()))
-        node.replace_input_with(node.all_input_nodes[0], padded)
+        node.replace_input_with(node.all_input_nodes[0], larger)
         edit.changes.append(Replacement(path_of(node), f"Conv2d with {mode} padding", "Move, Concat and Conv2d"))
 
 
 def plain_convolution(edit: GraphEditor, node: fx.Node) -> None:
-    """Let torch's own convolution take the place of one whose forward pads by itself, or note that it does more."""
+    """Let torch's own convolution take the place of one whose forward pads or changes its weights, or note more."""
     conv, source = edit.module(node), shape_of(node.all_input_nodes[0])
     assert isinstance(conv, nn.Conv2d)
     alone = edit.calls(node.target) == 1 and not parametrize.is_parametrized(conv)
-    for zeros in _needed(conv, source, shape_of(node)) if alone else ():
-        plain = with_zeros(conv, zeros)
+    forms = (conv, _with_forward_weights(conv, source)) if alone else ()
+    x = torch.rand(source, generator=torch.Generator().manual_seed(0)).to(edit.like) if alone else torch.empty(0)
+    for zeros, form in product(_needed(conv, source, shape_of(node)), forms):
+        plain = with_zeros(form, zeros)
         plain.__class__ = nn.Conv2d
-        x = torch.rand(source, generator=torch.Generator().manual_seed(0)).to(edit.like)
         if agree(plain(x), edit.compute(node, x)):
             edit.graph.set_submodule(path_of(node), plain)
             edit.changes.append(Replacement(path_of(node), type(conv).__name__, "Conv2d"))
             return
     edit.cannot(node, "use torch's Conv2d, with what its forward does besides as modules of their own")
+
+
+def _with_forward_weights(conv: nn.Conv2d, shape: tuple[int, ...]) -> nn.Conv2d:
+    """Return torch's convolution with the weights that a forward computes, such as standardized ones."""
+    weights = _Weights()
+    with torch.no_grad(), weights:
+        conv(torch.zeros(shape).to(conv.weight))
+    rows, bias = weights.last
+    if rows is None or rows.shape != conv.weight.shape:
+        return conv
+    sizes = conv.in_channels, conv.out_channels, (conv.kernel_size[0], conv.kernel_size[1])
+    options = {"padding": conv.padding, "padding_mode": conv.padding_mode}
+    plain = nn.Conv2d(*sizes, conv.stride, dilation=conv.dilation, groups=conv.groups, **options)  # type: ignore[arg-type]
+    plain.weight = nn.Parameter(rows.detach().clone(), conv.weight.requires_grad)
+    plain.bias = None if bias is None else nn.Parameter(bias.detach().clone(), conv.weight.requires_grad)
+    return plain.train(conv.training)
+
+
+class _Weights(TorchFunctionMode):
+    """A record of the weights and biases that convolutions run with.
+
+    Attributes:
+        last: those of the last convolution.
+    """
+
+    last: tuple[Tensor | None, Tensor | None] = None, None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = kwargs or {}
+        if func in (F.conv2d, torch.conv2d):
+            arguments = dict(zip(("input", "weight", "bias"), args, strict=False)) | options
+            self.last = arguments["weight"], arguments.get("bias")
+        return func(*args, **options)
 
 
 def _needed(conv: nn.Conv2d, before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[Zeros]:
@@ -121,26 +214,6 @@ def _pad_with_zeros(edit: GraphEditor, node: fx.Node, zeros: Zeros) -> None:
     edit.put_for(node, source)
 
 
-def _padded(edit: GraphEditor, node: fx.Node, function: Callable[[Tensor], Tensor]) -> fx.Node | None:
-    """Return the padded map of a node's input, by a function that pads; note a problem where it cannot be expressed."""
-    current, shape = node.all_input_nodes[0], shape_of(node.all_input_nodes[0])
-    if len(shape) != 4:
-        edit.cannot(node, _REMEDY)
-        return None
-    height, width = shape[2:]
-    numbers = torch.arange(1, height * width + 1, dtype=torch.float64).view(1, 1, height, width)
-    places = function(numbers)[0, 0].long() - 1
-    rows, columns = places[:, 0] // width, places[0] % width
-    if places.min() < 0 or not torch.equal(places, rows[:, None] * width + columns):
-        edit.cannot(node, _REMEDY)
-        return None
-    if current.op == "placeholder":
-        current = edit.put_layer_before(node, current, named(edit.graph, node))
-    for order in (rows, columns):
-        current = _ordered(edit, node, current, order)
-    return _insert(edit, node, Rearrange.like(_rotated, shape_of(current)[1:], channels_last=False), current)
-
-
 def _ordered(edit: GraphEditor, node: fx.Node, source: fx.Node, order: Tensor) -> fx.Node:
     """Return (A, B, C) as (B, C, A), with the places of B in an order."""
     parts: list[fx.Node] = []
@@ -179,24 +252,6 @@ def _runs(places: list[int]) -> list[list[int]]:
         else:
             runs.append([place])
     return runs
-
-
-def upsample(edit: GraphEditor, node: fx.Node) -> None:
-    """Replace an interpolation that copies values."""
-    source = node.all_input_nodes[0]
-    numbers = torch.arange(prod(shape_of(source)[1:])).reshape(1, *shape_of(source)[1:]).double()
-    if (resized := edit.compute(node, numbers)).ndim != 4 or not torch.equal(resized, resized.round()):
-        edit.cannot(node, 'upsample maps with mode="nearest"')
-        return
-    try:
-        move = Rearrange.like(
-            lambda x: edit.compute(node, x.double()).long(), shape_of(source)[1:], channels_last=False
-        )
-    except RuleError:  # a scale that is no integer: some values are copied more often than others
-        pad(edit, node)
-        return
-    edit.changes.append(Replacement(path_of(node), named(edit.graph, node), "Move"))
-    edit.put_for(node, edit.insert(node, edit.free(node.name), move, (source,)))
 
 
 def transpose(edit: GraphEditor, node: fx.Node) -> None:

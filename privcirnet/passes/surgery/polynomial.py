@@ -30,9 +30,9 @@ from privcirnet.nn.supported_modules import kind_of, named
 from privcirnet.passes.convert import share_by_blocks_
 from privcirnet.passes.difference import compared, logits_of_some
 from privcirnet.passes.shape_tracing import trace_at
-from privcirnet.passes.surgery import arithmetic, functions, norms, padding
+from privcirnet.passes.surgery import arithmetic, functions, norms, padding, resampling
 from privcirnet.passes.surgery import functions as own
-from privcirnet.passes.surgery.attention import join_parts, read_attentions, settle_attention
+from privcirnet.passes.surgery.attention import join_parts, read_attentions, settle_attention, softmax_axis
 from privcirnet.passes.surgery.edit import (
     TRAIN,
     WITHOUT_SOFTMAX,
@@ -276,6 +276,8 @@ def _replace(edit: GraphEditor, node: fx.Node, kind: str, activation: str) -> No
         norms.put_behind_layer(edit, node)
     elif _is_last_softmax(edit, node):
         edit.cannot(node, f"use {WITHOUT_SOFTMAX}")
+    elif edit.exact and (axis := softmax_axis(edit, node)) is not None:
+        functions.softmax(edit, node, axis)
     else:
         edit.cannot(node, "write it with layers, norms, sums, averages and activations")
 
@@ -284,6 +286,7 @@ _TAKEN_APART: dict[str, Callable[[GraphEditor, fx.Node], list[fx.Node]]] = {
     "stack": arithmetic.stack,
     "gated": functions.gated,
     "function": functions.as_modules,
+    "normalized": functions.normalized,
 }
 
 
@@ -301,7 +304,8 @@ _REPLACED: dict[str, Callable[[GraphEditor, fx.Node], None]] = {
     "average": partial(pool, average=True),
     "maximum": partial(pool, average=False),
     "pad": arithmetic.pad,
-    "upsample": padding.upsample,
+    "roll": padding.pad,
+    "upsample": resampling.upsample,
     "transposed layer": padding.transpose,
     "sum": arithmetic.add,
     "difference": arithmetic.add,

@@ -18,6 +18,7 @@ from privcirnet.nn.supported_modules import kind_of, named
 from privcirnet.nn.windows import Zeros, average_of, divisor_of, pair, reach_of, with_zeros
 from privcirnet.passes.shape_tracing import trace_at
 from privcirnet.passes.surgery.edit import ONE_MORE, TRAIN, TWO_MORE, GraphEditor, path_of, shape_of
+from privcirnet.passes.surgery.resampling import resample
 
 _OVERLAP = "use pools whose windows are all of one size"
 _OF_MAPS = "average over the two axes of a map"
@@ -59,11 +60,17 @@ def pool(edit: GraphEditor, node: fx.Node, average: bool) -> None:
     elif side and side != (1, 1) and not average:
         _averaged(edit, node, side, TRAIN)
     elif window is None:
-        edit.cannot(node, f"pools must divide their maps: {edit.other_size() or _OVERLAP}")
+        _of_several_windows(edit, node, average)
     elif isinstance(window, nn.MaxPool2d) and divisor_of(window):
         edit.replace(node, average_of(pair(window.kernel_size)), TRAIN)
     else:
         _convolve(edit, node, window, average)
+
+
+def _of_several_windows(edit: GraphEditor, node: fx.Node, average: bool) -> None:
+    """Replace an average over windows of several sizes; note a problem where a pool is anything else."""
+    if not (average and resample(edit, node)):
+        edit.cannot(node, f"pools must divide their maps: {edit.other_size() or _OVERLAP}")
 
 
 def window_of(graph: fx.GraphModule, node: fx.Node) -> nn.AvgPool2d | nn.MaxPool2d | None:

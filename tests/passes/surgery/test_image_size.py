@@ -36,7 +36,7 @@ def test_a_forward_that_fails_on_small_images_names_a_size():
 
 
 def test_windows_of_several_sizes_fit_no_size():
-    model = nn.Sequential(nn.AdaptiveAvgPool2d(3), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 2))
+    model = nn.Sequential(nn.AdaptiveMaxPool2d(3), nn.AdaptiveMaxPool2d(2), nn.Flatten(), nn.Linear(12, 2))
     assert refused(model, 9).endswith("no usual image size would do, use pools whose windows are all of one size")
 
 

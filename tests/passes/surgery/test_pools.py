@@ -93,10 +93,10 @@ def test_a_maximum_becomes_an_average_of_its_windows(pool, same):
 
 
 def test_a_pool_that_says_no_windows_and_does_not_divide_names_another_size():
-    model = around(nn.AdaptiveAvgPool2d((3, 5)))
-    with pytest.raises(RuleError, match=r"1 \(AdaptiveAvgPool2d\); pools must divide their maps: use images of 9 x 10"):
-        polynomial_(model, images(7, 8), "own")
-    polynomial_(model, images(9, 10), "own")
+    model = around(nn.AdaptiveMaxPool2d((3, 5)))
+    with pytest.raises(RuleError, match=r"1 \(AdaptiveMaxPool2d\); pools must divide their maps: use images of 9 x 10"):
+        polynomial_(model, images(7, 8))
+    polynomial_(model, images(9, 10))
 
 
 RECTANGLES = {

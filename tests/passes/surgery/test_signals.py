@@ -181,5 +181,5 @@ def test_tokens_as_the_input():
 def test_what_has_no_form_is_refused_by_its_name():
     with pytest.raises(RuleError, match=r"got 1 \(LPPool1d\)"):
         exact_copy(between(nn.LPPool1d(2, 2)), signals())
-    with pytest.raises(RuleError, match=r"got 1 \(Softmax\)"):
-        exact_copy(between(nn.Softmax(2)), signals())
+    with pytest.raises(RuleError, match=r"got 1 \(Softmin\)"):
+        exact_copy(between(nn.Softmin(2)), signals())

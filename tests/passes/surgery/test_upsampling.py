@@ -56,10 +56,9 @@ def test_copies_are_moves(name):
     assert_close(model(x), before)
 
 
-@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
-def test_other_interpolations_are_refused(mode):
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Upsample(scale_factor=2, mode=mode))
-    with pytest.raises(RuleError, match=r'got 1 \(Upsample\); upsample maps with mode="nearest"'):
+def test_interpolations_of_other_values_than_maps_are_refused():
+    model = Written(lambda net, x: F.interpolate(net.conv(x).flatten(2), 40, mode="linear"), conv=nn.Conv2d(3, 4, 3))
+    with pytest.raises(RuleError, match=r"got interpolate \(interpolate\); upsample maps \(N, C, H, W\)"):
         polynomial_(model, images(), "own")
 
 
