@@ -61,7 +61,7 @@ def network(source: str | Path, *, size: int = 0) -> nn.Module:
     Raises:
         RuleError: there is none, it is damaged, does not say what its network reads, or takes no images of the size.
     """
-    check(size >= 0, "size must be a number of pixels", size, "use 160")
+    check(isinstance(size, int) and size >= 0, "size must be a number of pixels", size, "use 160")
     checkpoint = _checkpoint_at(str(source))
     if checkpoint.inputs is None:
         remedy = f"make it again: train.py evaluate={source} compact=rows8, with its data="

@@ -154,7 +154,10 @@ def _page(config: InferConfig) -> None:
     form = (inputs.levels, inputs.low) if inputs else (0, 0)
     content = Content(name, place, not config.rehearsal, classes, tests, notes, *form)
     with closing(_prepared_work(config)) as prepared_work:
-        connect, announce = partial(_connected, config, prepared_work), partial(_show_address, config, place)
+        connect, announce = (
+            partial(_connected, config, prepared_work),
+            partial(_show_address, config, name or "pictures", place),
+        )
         serve(connect, content, 0 if config.ui is True else config.ui, announce, config.prepare)
 
 
@@ -194,10 +197,10 @@ def _connected(config: InferConfig, prepared_work: PreparedWork) -> Generator[Se
         yield remote
 
 
-def _show_address(config: InferConfig, place: str, address: str) -> None:
+def _show_address(config: InferConfig, name: str, place: str, address: str) -> None:
     hidden = ", NOTHING IS ENCRYPTED" if config.rehearsal else ""
     facts = {"open": address, "keep": "it to yourself: whoever has it can use the page; Ctrl-C ends it"}
-    show(f"infer: a page for {config.data.name}, {place}{hidden}", facts)
+    show(f"infer: a page for {name}, {place}{hidden}", facts)
 
 
 def _predicted(config: InferConfig, data: ImageData, images: Tensor) -> np.ndarray:

@@ -52,6 +52,8 @@ def test_the_network_is_timm_s_with_the_file_s_weights(package):
     assert pc.network("small", size=16).preprocess(picture()).shape == (1, 3, 16, 16)
     with pytest.raises(RuleError, match="size must be a number of pixels: got -1"):
         pc.network("small", size=-1)
+    with pytest.raises(RuleError, match=r"size must be a number of pixels: got 0\.5"):
+        pc.network("small", size=0.5)
 
 
 def test_pixels_are_those_of_tensorflow_lite(package):
