@@ -102,11 +102,11 @@ class Grid:
             x: residues, shape (C, H, W).
         """
         i, j = divmod(tile, self.columns.count)
-        stride = self.rows.axis.stride
+        down, across = self.rows.axis.stride, self.columns.axis.stride
         planes = np.zeros((len(x), len(self.phases), self.rows.length, self.columns.length), dtype=np.uint64)
         for index, (p, q) in enumerate(self.phases):
             (top, height, at_row), (left, width, at_column) = self.rows.read(i, p), self.columns.read(j, q)
-            image = x[:, p::stride, q::stride][:, top : top + height, left : left + width]
+            image = x[:, p::down, q::across][:, top : top + height, left : left + width]
             planes[:, index, at_row : at_row + height, at_column : at_column + width] = image
         return planes.reshape(-1, self.pitch)
 

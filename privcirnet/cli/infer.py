@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -19,6 +20,7 @@ from privcirnet.cli.console import counting, fail, inference_bar, progress_bar, 
 from privcirnet.cli.settings import script
 from privcirnet.config import InferConfig
 from privcirnet.data import load_for
+from privcirnet.data.arrays import Arrays, is_array
 from privcirnet.data.dataset import ImageData
 from privcirnet.data.pictures import Listing, Pictures, read_ahead
 from privcirnet.errors import RuleError, listed
@@ -28,12 +30,21 @@ from privcirnet.he.protocol.one_message.session import OneMessageClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.system import threads
 from privcirnet.runs.answers import InferenceStep
+from privcirnet.runs.arrays import ArrayPreparation
 from privcirnet.runs.compiled import client_of, infer, read_mode
 from privcirnet.runs.evaluation import Mode, evaluate
 from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.memory import check_memory
 from privcirnet.runs.parties import Parties, RunOptions, start_server, warm_up
-from privcirnet.runs.pictures import Reading, Tally, check_data, classify, ends_of, inputs_of, preparation_for
+from privcirnet.runs.pictures import (
+    Reading,
+    Tally,
+    check_data,
+    classify,
+    ends_of,
+    inputs_of,
+    preparation_for,
+)
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.address import parse_address
 from privcirnet.service.client import Retries, ServiceClient
@@ -303,7 +314,7 @@ Ready = Callable[[], AbstractContextManager[tuple[Parties, str]]]
 
 def classify_pictures(config: InferConfig, source: str, ready: Ready) -> None:
     """Classify the pictures of ``source`` that are not in the results yet."""
-    pictures = Pictures(source)
+    pictures = Arrays(source) if is_array(source) else Pictures(source)
     path = Path(config.results or Path(config.out) / "results.jsonl")
     with closing(Results(path, pictures.source)) as results:
         listing = Listing(pictures, results.rows)
@@ -342,11 +353,16 @@ class _Run:
         """Yield a row for each picture, and show the progress."""
         description, data = parties.client.known, inputs.data if inputs else self.config.data.name
         classes, levels, low = (inputs.classes, inputs.levels, inputs.low) if inputs else ((), 0, 0)
-        ends = ends_of(description, levels, low)
-        check_data(ends, inputs.shape if inputs else None, classes, data)
+        if isinstance(pictures, Arrays):
+            classes = classes if len(classes) == description.classes else ()  # those of data= are of pictures
+            preparation: Any = ArrayPreparation(description.pixels)
+        else:
+            ends = ends_of(description, levels, low)
+            check_data(ends, inputs.shape if inputs else None, classes, data)
+            preparation = preparation_for(ends, data, low)
         reading = Reading.of(description, version, classes, self.config.top_k)
         with (
-            closing(read_ahead(pictures, self.listing, preparation_for(ends, data, low))) as coming,
+            closing(read_ahead(pictures, self.listing, preparation)) as coming,
             counting("Classifying pictures") as advance,
         ):
 

@@ -68,7 +68,8 @@ class InferConfig(EngineConfig, ModeConfig):
     """a page on loopback, instead of a report: choose an image there and see what goes by. true: at any free port; or
     its port."""
     images: int | str = 32
-    """held-out images, from the first; or a folder of pictures, or its URL, s3://BUCKET/PREFIX: all are classified."""
+    """held-out images, from the first; or a folder of pictures, or its URL, s3://BUCKET/PREFIX, or FILE.npy with an
+    array of images, signals or a table's rows: all are classified."""
     results: str = ""
     """file that a folder's pictures are added to, .jsonl or .parquet; empty: results.jsonl in out=."""
     top_k: int = number(5, least=1)
@@ -107,7 +108,7 @@ class InferConfig(EngineConfig, ModeConfig):
             remedy = "give images=DIR, or leave it out"
             check(not self.results, "results is for a folder of pictures", self.results, remedy)
             return
-        remedy = "give images=32, images=DIR or images=s3://BUCKET/PREFIX"
+        remedy = "give images=32, images=DIR, images=FILE.npy or images=s3://BUCKET/PREFIX"
         check(bool(self.images), "images must be a number, or a folder of pictures", "nothing", remedy)
         check(not self.ui, "a folder of pictures is not for the page", self.images, "leave one of them away")
         known = not self.results or Path(self.results).suffix in (LINES, PARQUET)

@@ -132,8 +132,12 @@ class Pictures:
             got, remedy = f"{path}: {first_line(error)}", "the same command continues once it does"
             raise StoreFailed("a store must answer", got=got, remedy=remedy) from None
 
+    @property
+    def _is_local(self) -> bool:
+        return isinstance(self._store, LocalFileSystem)
+
     def _whole(self, path: str) -> str:
-        return path if isinstance(self._store, LocalFileSystem) else self._store.unstrip_protocol(path)
+        return path if self._is_local else self._store.unstrip_protocol(path)
 
 
 class Listing:

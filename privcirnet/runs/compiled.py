@@ -14,7 +14,7 @@ import numpy as np
 from privcirnet.artifact.program import read_ckks, read_inputs, read_measured, read_program, write_program
 from privcirnet.artifact.records import InputSpec, inputs_to_dict
 from privcirnet.artifact.summaries import TruncationTrial, plain
-from privcirnet.errors import RuleError, first_line, listed
+from privcirnet.errors import RuleError, listed
 from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.profile import Profile
@@ -23,6 +23,7 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.ring.modular import Residues
 from privcirnet.runs.answers import Ahead, StepProgress, no_progress
+from privcirnet.runs.arrays import integers_of
 from privcirnet.runs.evaluation import Evaluation, Mode, run
 from privcirnet.runs.interactive import Interactive, SharedParties
 from privcirnet.runs.memory import WEIGHTS_GB, check_memory, weight_bytes
@@ -234,42 +235,9 @@ class CompiledProgram:
         """Return images for :class:`privcirnet.Client`: (N, C, H, W), int64.
 
         Args:
-            images: real images, (N, C, H, W), or a table (N, F): a NumPy array or a tensor.
+            images: real images (N, C, H, W), signals (N, C, L) or a table (N, F): a NumPy array or a tensor.
         """
-        try:
-            array = np.asarray(
-                images.detach().cpu().double() if hasattr(images, "detach") else images, dtype=np.float64
-            )
-        except (TypeError, ValueError) as error:
-            got, remedy = first_line(error), "give a NumPy array or a tensor"
-            raise RuleError("images must be real numbers (N, C, H, W)", got=got, remedy=remedy) from None
-        signal = (*array.shape[:1], 1, *array.shape[1:])
-        if self.image in {array.shape, signal, (*array.shape, 1, 1)}:
-            rule, got = "images must have a batch axis", f"shape {array.shape}, a single one"
-            raise RuleError(rule, got=got, remedy="give images[:1] or images[None]")
-        if array.ndim == 2:
-            array = array[..., None, None]
-        elif array.ndim == len(self.image):
-            array = array[:, :, None]
-        if not len(array):
-            raise RuleError("there must be images", got="none", remedy="give one or more")
-        if array.ndim != 4 or array.shape[1:] != self.image:
-            got, remedy = f"shape {array.shape}", "resize them, or compile with images of this size"
-            raise RuleError(
-                f"images must be (N, {', '.join(map(str, self.image))}), as compiled", got=got, remedy=remedy
-            )
-        if self._source.exponents:
-            array = np.ldexp(array, -np.array(self._source.exponents).reshape(-1, 1, 1))
-        (low, high), smallest, largest = self.pixel_range, array.min(), array.max()
-        half = self._step / 2
-        if not (low - half <= smallest and largest < high + half):
-            remedy = "normalize them as those that it was compiled with, or clamp them"
-            if str(images.dtype if hasattr(images, "dtype") else "").endswith("uint8"):
-                remedy = "convert them to float and scale them, as those that it was compiled with"
-            units = ", each channel in its step" if self._source.exponents else ""
-            rule = f"pixels must be in [{low:g}, {high:g}]{units}, as compiled"
-            raise RuleError(rule, got=f"[{smallest:g}, {largest:g}]", remedy=remedy)
-        return np.floor(array / self._step + 0.5).astype(np.int64)
+        return integers_of(self.integer.pixels, images)
 
     def logits(self, values: Values) -> np.ndarray:
         """Return a client's results as real numbers: of the same shape, float64.

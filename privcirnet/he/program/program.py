@@ -35,6 +35,8 @@ class PixelRange(NamedTuple):
         high: largest one; where others are allowed, as large as examples had it.
         steps: different steps that channels have.
         whole: whether images have no larger values; else the program was told of none.
+        log_step: real pixel = integer x 2^log_step.
+        exponents: log2 of the factors by which channels are finer than that, 0 or less; none where all have one step.
     """
 
     shape: tuple[int, int, int]
@@ -42,6 +44,8 @@ class PixelRange(NamedTuple):
     high: int
     steps: int = 1
     whole: bool = True
+    log_step: int = 0
+    exponents: tuple[int, ...] = ()
 
 
 class Known(ABC):
@@ -159,8 +163,9 @@ class Program(Known):
     def pixels(self) -> PixelRange:
         source = self.nodes[0]
         assert isinstance(source.operation, Input)
-        steps = len({*(source.operation.exponents or (0,))})
-        return PixelRange(source.shape, source.operation.low, source.operation.high, steps=steps)
+        exponents = source.operation.exponents or ()
+        ends, steps = (source.operation.low, source.operation.high), len({*(exponents or (0,))})
+        return PixelRange(source.shape, *ends, steps, log_step=source.log_step, exponents=exponents)
 
     @property
     def request_bits(self) -> tuple[int, ...]:

@@ -70,7 +70,9 @@ class CkksDescription(Known):
     @property
     def pixels(self) -> PixelRange:
         """The range of pixels; the bound of examples is twice the largest value that they had."""
-        return PixelRange(self.shape, 0, int(self.ends.bound / 2 * 2.0**-self.log_step), whole=False)
+        return PixelRange(
+            self.shape, 0, int(self.ends.bound / 2 * 2.0**-self.log_step), whole=False, log_step=self.log_step
+        )
 
     @property
     def request_bits(self) -> tuple[int, ...]:

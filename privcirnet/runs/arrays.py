@@ -1,0 +1,76 @@
+"""Real numbers as a program's images: their form, their range, and the integers that are encrypted."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from privcirnet.errors import RuleError, first_line
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.program.program import PixelRange
+
+
+def integers_of(pixels: PixelRange, images: Any) -> Values:
+    """Return images as a program takes them: (N, C, H, W), int64.
+
+    Args:
+        images: real images (N, C, H, W), signals (N, C, L) or a table (N, F): a NumPy array or a tensor.
+
+    Raises:
+        RuleError: they are none, or of another size or range.
+    """
+    array = _in_shape(pixels.shape, images)
+    if any(pixels.exponents):
+        array = np.ldexp(array, -np.array(pixels.exponents).reshape(-1, 1, 1))
+    step, smallest, largest = 2.0**pixels.log_step, array.min(), array.max()
+    low, high, half = pixels.low * step, pixels.high * step, step / 2
+    if pixels.whole and not (low - half <= smallest and largest < high + half):
+        remedy = "normalize them as those that it was compiled with, or clamp them"
+        if str(images.dtype if hasattr(images, "dtype") else "").endswith("uint8"):
+            remedy = "convert them to float and scale them, as those that it was compiled with"
+        units = ", each channel in its step" if any(pixels.exponents) else ""
+        rule = f"pixels must be in [{low:g}, {high:g}]{units}, as compiled"
+        raise RuleError(rule, got=f"[{smallest:g}, {largest:g}]", remedy=remedy)
+    return np.floor(array / step + 0.5).astype(np.int64)
+
+
+def _in_shape(shape: tuple[int, int, int], images: Any) -> np.ndarray:
+    """Return images as (N, C, H, W), float64, all finite."""
+    try:
+        array = np.asarray(images.detach().cpu().double() if hasattr(images, "detach") else images, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        got, remedy = first_line(error), "give a NumPy array or a tensor"
+        raise RuleError("images must be real numbers (N, C, H, W)", got=got, remedy=remedy) from None
+    size, signal = array.shape, (*array.shape[:1], 1, *array.shape[1:])
+    if shape in {array.shape, signal, (*array.shape, 1, 1)}:
+        rule, got = "images must have a batch axis", f"shape {array.shape}, a single one"
+        raise RuleError(rule, got=got, remedy="give images[:1] or images[None]")
+    if array.ndim == 2:
+        array = array[..., None, None]
+    elif array.ndim == len(shape):
+        array = array[:, :, None]
+    if not len(array):
+        raise RuleError("there must be images", got="none", remedy="give one or more")
+    if array.shape[1:] != shape:
+        got, remedy = f"shape {size}", "resize them, or compile with images of this size"
+        raise RuleError(f"images must be (N, {', '.join(map(str, shape))}), as compiled", got=got, remedy=remedy)
+    return array
+
+
+class _Integers(NamedTuple):
+    """An input as a program takes it.
+
+    Attributes:
+        pixels: int64 (C, H, W).
+    """
+
+    pixels: Values
+
+
+class ArrayPreparation(NamedTuple):
+    """The conversion of an array's rows to a program's integers, in place of a picture's preparation."""
+
+    range: PixelRange
+
+    def prepare(self, row: np.ndarray) -> _Integers:
+        """Return a row as the program takes it; ``row``: (1, ...), as the network reads it."""
+        return _Integers(integers_of(self.range, row)[0])
