@@ -10,8 +10,11 @@ import time
 import fsspec
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch import nn
 
+import privcirnet as pc
 from privcirnet.artifact.program import write_ckks, write_program
 from privcirnet.data.pictures import Pictures
 from privcirnet.he.protocol.one_message import ckks
@@ -82,6 +85,26 @@ def test_every_picture_is_a_row_with_the_network_s_logits(monkeypatch, tmp_path,
         "an image file must be whole"
     ]
     assert len(found) == PICTURES + 1
+
+
+def test_rows_of_an_array_have_the_program_s_logits(monkeypatch, tmp_path):
+    """Signals as the network reads them; one beyond the program's range is refused by itself."""
+    torch.manual_seed(0)
+    given = torch.randn(16, 3, 20)
+    layers = nn.Conv1d(3, 4, 5, 2, 2), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(4, 3)
+    program = pc.compile(nn.Sequential(*layers).eval(), given, profile="counted", progress=False)
+    program.save(tmp_path / "program")
+    array = given[:3].numpy().copy()
+    array[1] *= 100
+    np.save(tmp_path / "new.npy", array)
+    settings = f"program={tmp_path / 'program'}", f"images={tmp_path / 'new.npy'}", "top_k=3"
+    found = classified(monkeypatch, tmp_path, *settings)
+    assert [row["path"] for row in found] == [f"{tmp_path}/new.npy[{number}]" for number in range(3)]
+    assert found[1]["refused"].startswith("pixels must be in [")
+    for number in (0, 2):
+        logits = program(given[number : number + 1], engine="cleartext")[0]
+        assert {each["label"]: each["value"] for each in found[number]["logits"]} == dict(enumerate(logits.tolist()))
+        assert found[number]["name"] == f"class {logits.argmax()}"
 
 
 def test_the_summary_says_what_they_come_to(monkeypatch, capsys, tmp_path, folder, program):

@@ -23,7 +23,7 @@ from privcirnet.models import ENTRY_POINTS
 from privcirnet.models.pretrained import PRETRAINED
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.agreement import agree
-from privcirnet.nn.checks import check_finite, check_module, check_weights, image_of, logits_of_one
+from privcirnet.nn.checks import check_finite, check_module, check_weights, logits_of_one
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.example import FACTS, IMAGE, random_images
 from privcirnet.nn.graph import evaluating
@@ -95,7 +95,7 @@ def save(  # noqa: PLR0913
         path: a ``.safetensors`` file; or a folder, as ``recipe.init=`` takes it, with a model card beside.
         name: name of the architecture, as ``model.name=`` takes it: of this project, of timm, or ``torchvision/NAME``;
             empty for the one that it was read from or that timm made it by.
-        images: some images that it reads, (N, C, H, W).
+        images: some that it reads, (N, C, H, W), signals (N, C, L) or rows of a table (N, F).
         classes: their names by label; numbers if none are given.
         arguments: arguments that it was made with besides classes and channels.
         about: further rows of the model card, as ``{"top-1": "93.2 % of CIFAR-10's test images"}``.
@@ -165,7 +165,7 @@ def _described(
         checkpoint = Checkpoint({}, str(timms.get("architecture", "")), "train", {})
     if images is not None:
         logits = logits_of_one(model, images).shape[1]
-        shape, step = image_of(images.shape[1:]), input_step_for(images)
+        shape, step = tuple(images.shape[1:]), input_step_for(images)
         levels = round(images.max().item() * 2.0**-step)
         inputs = InputSpec(shape, step, levels, tuple(classes) or tuple(map(str, range(logits))))
         checkpoint = replace(checkpoint, inputs=inputs)

@@ -180,7 +180,7 @@ class InputSpec:
     """The images that a network reads, and its classes.
 
     Attributes:
-        shape: shape (C, H, W).
+        shape: shape (C, H, W) of an image, (C, L) of a signal or (F,) of a table's row.
         log_step: real pixel = integer x 2^log_step.
         levels: largest integer minus the least; integers are in [low, low + levels].
         classes: names by label.
@@ -188,7 +188,7 @@ class InputSpec:
         low: least integer, that of black.
     """
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     log_step: int
     levels: int
     classes: tuple[str, ...]
@@ -287,9 +287,11 @@ def inputs_from(data: Mapping[str, Any]) -> InputSpec:
     Raises:
         KeyError, TypeError, ValueError: it is not complete.
     """
-    channels, height, width = map(int, data["shape"])
+    shape = tuple(map(int, data["shape"]))
+    if not 1 <= len(shape) <= 3:
+        raise ValueError(f"{len(shape)} sizes")
     numbers, classes = (int(data["log_step"]), int(data["levels"])), tuple(map(str, data["classes"]))
-    return InputSpec((channels, height, width), *numbers, classes, str(data["data"]), int(data.get("low", 0)))
+    return InputSpec(shape, *numbers, classes, str(data["data"]), int(data.get("low", 0)))
 
 
 def read_profile(path: Path) -> Profile:

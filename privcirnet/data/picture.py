@@ -167,15 +167,16 @@ class Preparation:
         low: black.
     """
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     levels: int
     light_on_dark: bool = False
     low: int = 0
 
     def __post_init__(self) -> None:
-        channels, height, width = self.shape
-        if channels not in (1, 3) or height != width or not 1 <= self.levels <= _WHITE:
-            got = f"{channels} x {height} x {width} in [0, {self.levels}]"
+        channels, *sides = self.shape
+        square_sides = len(sides) == 2 and len(set(sides)) == 1
+        if channels not in (1, 3) or not square_sides or not 1 <= self.levels <= _WHITE:
+            got = f"{' x '.join(map(str, self.shape))} in [0, {self.levels}]"
             rule = "a picture can become 1 or 3 square channels of pixels in [0, 255]"
             raise RuleError(rule, got=got, remedy="prepare images of this network in a program of your own")
 

@@ -28,13 +28,13 @@ CHOSEN = "activations"
 
 
 def create(
-    name: str, num_classes: int, image: tuple[int, int, int], arguments: Mapping[str, Any] | None = None
+    name: str, num_classes: int, image: tuple[int, ...], arguments: Mapping[str, Any] | None = None
 ) -> nn.Module:
     """Create a network by its name.
 
     Args:
         name: name in :data:`privcirnet.models.ENTRY_POINTS`, of torchvision behind "torchvision/", or else of timm.
-        image: (C, H, W).
+        image: size of an image, (C, H, W), of a signal or of a table's row.
         arguments: further arguments of the network's own; of those that are None, as in timm, it takes the default. One
             of others with ``activation`` aespa or square gets polynomials in place of its own activations and pools
             (:func:`privcirnet.passes.surgery.polynomial_`), any one those of :data:`CHOSEN`, by module name.
@@ -51,7 +51,7 @@ def create(
 def create_from(
     name: str,
     num_classes: int,
-    image: tuple[int, int, int],
+    image: tuple[int, ...],
     arguments: Mapping[str, Any] | None = None,
     weights: str | Mapping[str, Tensor] = "",
 ) -> tuple[nn.Module, tuple[str, ...]]:
@@ -85,7 +85,7 @@ def goes_through_surgery(name: str, arguments: Mapping[str, Any]) -> bool:
     return CHOSEN in arguments or (name not in ENTRY_POINTS and arguments.get("activation") in ACTIVATIONS)
 
 
-def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int]) -> nn.Module:
+def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, ...]) -> nn.Module:
     """Return the network of a checkpoint, in evaluation mode."""
     model = create(checkpoint.model, num_classes, image, checkpoint.arguments)
     circulant_(model, {name: b for name, b in checkpoint.block_sizes.items() if b > 1}, pad=True)

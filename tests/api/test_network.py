@@ -9,6 +9,7 @@ from torch import nn
 import privcirnet as pc
 from privcirnet.artifact.records import Checkpoint, read_checkpoint, write_checkpoint
 from privcirnet.errors import RuleError
+from privcirnet.models.registry import ENTRY_POINTS, register
 from privcirnet.train.network import create
 from tests.test_checkpoints import FOLDER
 
@@ -146,3 +147,44 @@ def test_a_network_of_the_hub(tmp_path, monkeypatch):
     for missing in ("me/other", "not a name/at all"):
         with pytest.raises(RuleError, match=r"a network of the hub must be there: got .*; connect to it once"):
             pc.network(f"hf-hub:{missing}")
+
+
+class Small(nn.Sequential):
+    """A network of a user's own on signals (N, C, L), or on a table's rows."""
+
+    def __init__(self, num_classes: int = 2, in_chans: int = 3, signals: bool = True) -> None:
+        first = (nn.Conv1d(in_chans, 8, 5), nn.BatchNorm1d(8), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten())
+        table = nn.Linear(in_chans, 8), nn.BatchNorm1d(8), nn.ReLU()
+        super().__init__(*(first if signals else table), nn.Linear(8, num_classes))
+
+
+@pytest.mark.parametrize("signals", [True, False], ids=["signals", "a table"])
+def test_networks_on_signals_and_tables_come_back(tmp_path, monkeypatch, signals):
+    monkeypatch.setitem(ENTRY_POINTS, "small", None)
+    register("small", Small)
+    torch.manual_seed(0)
+    images = torch.randn(8, 3, 20) if signals else torch.randn(8, 20)
+    model = Small(4, images.shape[1], signals)
+    model.train()(images)
+    arguments = {"signals": signals}
+    pc.save(model.eval(), tmp_path / "a", name="small", images=images, arguments=arguments, classes="abcd")
+    again = pc.network(tmp_path / "a")
+    assert (again.classes, type(again)) == (tuple("abcd"), Small)
+    assert same(model, again, images)
+    pc.circulant_(again, {"5" if signals else "3": 4})
+    pc.save(again, tmp_path / "b")
+    blocks = pc.network(tmp_path / "b")
+    assert same(again, blocks, images)
+    quantized = pc.quantize(blocks, images)
+    pc.save(quantized, tmp_path / "c", name="small", images=images, arguments=arguments)
+    assert same(quantized, pc.network(tmp_path / "c"), images)
+    with pytest.raises(
+        RuleError, match=r"a picture can become 1 or 3 square channels of pixels .*: got (3 x 20|20) in"
+    ):
+        again.preprocess(picture())
+
+
+def picture() -> bytes:
+    content = io.BytesIO()
+    Image.new("L", (8, 8)).save(content, "PNG")
+    return content.getvalue()
