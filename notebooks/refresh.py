@@ -22,6 +22,7 @@ ORDER = (
     "trained_network",
     "post_training",
     "imagenet",
+    "signals",
 )
 KEPT = ("image/png", "text/plain")
 

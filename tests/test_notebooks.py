@@ -31,6 +31,7 @@ SHRUNK = {
         ('"mobilenetv2_cifar10"', '"tutorial_mnist"'),
         ("range(128)", "range(16)"),
     ],
+    "signals": [("EPOCHS, BLOCK_SIZE, ROWS = 10, 4, 8", "EPOCHS, BLOCK_SIZE, ROWS = 4, 4, 2")],
     "post_training": [
         ("EPOCHS, BLOCKS = 6, (2, 4, 8)", "EPOCHS, BLOCKS = 1, (4,)"),
         ('profile, plans = "calibrate"', 'profile, plans = "counted"'),
@@ -53,6 +54,7 @@ SAYS = {
     "trained_network": "every logit equal: True\n",
     "post_training": "nearest weights, b = 4: ",
     "imagenet": "photo 1: encrypted: ",
+    "signals": "from infer.py: ",
 }
 """Notebook -> what it must print."""
 
