@@ -41,7 +41,8 @@ def _in_shape(shape: tuple[int, int, int], images: Any) -> np.ndarray:
         got, remedy = first_line(error), "give a NumPy array or a tensor"
         raise RuleError("images must be real numbers (N, C, H, W)", got=got, remedy=remedy) from None
     size, signal = array.shape, (*array.shape[:1], 1, *array.shape[1:])
-    if shape in {array.shape, signal, (*array.shape, 1, 1)}:
+    are_signals = array.ndim == len(shape) and (*array.shape[1:2], 1, *array.shape[2:]) == shape
+    if not are_signals and shape in {array.shape, signal, (*array.shape, 1, 1)}:
         rule, got = "images must have a batch axis", f"shape {array.shape}, a single one"
         raise RuleError(rule, got=got, remedy="give images[:1] or images[None]")
     if array.ndim == 2:

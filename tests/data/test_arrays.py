@@ -76,6 +76,14 @@ def test_a_file_that_is_damaged_or_missing(tmp_path):
         Arrays(str(tmp_path / "none.npy"))
 
 
+def test_one_signal_of_one_channel_is_a_batch():
+    """Its shape (1, 1, L) is that of an image without a batch, too."""
+    pixels = PixelRange((1, 1, 3), -8, 7, log_step=-2)
+    assert integers_of(pixels, np.ones((1, 1, 3))).tolist() == [[[[4, 4, 4]]]]
+    with pytest.raises(RuleError, match="must have a batch axis"):
+        integers_of(pixels, np.ones((1, 3)))
+
+
 def test_channels_of_several_units():
     pixels = RANGE._replace(exponents=(0, -3))
     integers = integers_of(pixels, np.full((1, 2, 3), 0.125))
