@@ -39,6 +39,10 @@ from privcirnet.train.stages import CHECKPOINT
 
 COMMITTED = Path(__file__).parents[2] / "checkpoints"
 """The trained networks of a checkout."""
+_OF_MAPS = "flip", "crop", "cutmix", "channels_last"
+"""Settings of training that change the rows and columns of images."""
+_MAP_AXES = 4
+"""Axes of images (N, C, H, W)."""
 _COMPARED = 8
 """Number of images on which a saved network is compared."""
 
@@ -263,6 +267,10 @@ def fit(  # noqa: PLR0913
         raise RuleError("distillation needs a teacher", got="none", remedy="give teacher=, or leave distillation out")
     check_finite(model)
     images = OwnImages(data, validation, partial(_logits, model, teacher))
+    for_maps = [name for name in _OF_MAPS if getattr(recipe, name)] if images.first.ndim < _MAP_AXES else []
+    if for_maps:
+        rule, remedy = "signals and tables have no rows and columns to change", "augment them in a DataLoader"
+        raise RuleError(rule, got=listed(for_maps), remedy=f"leave it out, or {remedy}")
     bar = bars(progress)("fit (epochs)", recipe.epochs)
     with rollback_on_failure(model), evaluating(teacher) if teacher else nullcontext(), bar as advance:
         taught_by = teaching(teacher) if teacher else None

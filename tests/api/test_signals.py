@@ -81,6 +81,15 @@ def test_signals_through_polynomials():
     assert program(SIGNALS[:1], check=True, engine="cleartext").shape == (1, 4)
 
 
+@pytest.mark.parametrize(("name", "value"), [("flip", True), ("crop", 2.0), ("cutmix", 1.0), ("channels_last", True)])
+def test_what_changes_pictures_is_refused_before_any_step(name, value):
+    for given, model in ((SIGNALS, network()), (SIGNALS[:, 0], nn.Linear(40, 4))):
+        before = [parameter.clone() for parameter in model.parameters()]
+        with pytest.raises(pc.RuleError, match=f"no rows and columns to change: got {name}; leave it out, or augment"):
+            pc.fit(model, (given, LABELS), progress=False, **{name: value})
+        assert_close(list(model.parameters()), before)
+
+
 def test_tokens_as_the_input():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(40, 8), nn.ReLU(), nn.Flatten(), nn.Linear(24, 4)).eval()
