@@ -17,6 +17,7 @@ from privcirnet.nn.circulant import BlockCirculantConv2d, block_size_of
 from privcirnet.nn.example import example_for
 from privcirnet.nn.functional.circulant import is_circulant
 from privcirnet.nn.norm import BlockBatchNorm2d
+from privcirnet.passes import fuse as passes_fuse
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse, fuse_at, is_fused
 from privcirnet.passes.quantize import quantize
@@ -278,3 +279,17 @@ def test_what_surgery_can_fold_fuse_folds():
     fused = fuse_at(model, images)
     assert not any(isinstance(module, nn.BatchNorm2d) for module in fused.modules())
     assert_close(fused(images), model(images))
+
+
+def test_constants_of_a_rewritten_network_are_as_exact_as_the_comparison(monkeypatch):
+    monkeypatch.setattr(passes_fuse, "EXACT", 1e-11)
+    model = Written(
+        lambda net, x: net.last((net.conv(x).relu() * net.factors + net.shifts).relu()),
+        conv=nn.Conv2d(3, 8, 3),
+        last=nn.Conv2d(8, 2, 1),
+        factors=nn.Parameter(torch.rand(8, 1, 1) + 0.1),
+        shifts=nn.Parameter(torch.rand(8, 1, 1)),
+    ).eval()
+    fused = fuse_at(model, torch.rand(2, 3, 6, 6))
+    assert {parameter.dtype for parameter in fused.parameters()} == {torch.float32}
+    assert torch.get_default_dtype() == torch.float32
