@@ -198,7 +198,7 @@ def pad(edit: GraphEditor, node: fx.Node) -> None:
     source = source_of(node)
     widths = node.args[1] if len(node.args) > 1 else node.kwargs.get("pad")
     channels = widths[4:] if isinstance(widths, list | tuple) and len(widths) == 6 and not any(widths[:4]) else ()
-    if len(shape_of(source)) != 4 or not channels or min(channels) < 0 or channels_last(edit, source):
+    if len(shape_of(source)) != 4 or not any(channels) or min(channels) < 0 or channels_last(edit, source):
         padding.pad(edit, node)
         return
     shape, front = shape_of(source), channels[0]

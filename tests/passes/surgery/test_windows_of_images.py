@@ -11,6 +11,7 @@ import privcirnet as pc
 from privcirnet.errors import RuleError
 from privcirnet.nn.agreement import exact_value
 from privcirnet.nn.attention import SoftmaxAttention
+from privcirnet.nn.moves import Concat
 from privcirnet.passes.surgery import exact_copy, polynomial_
 from tests.nn.networks import Written
 
@@ -142,6 +143,15 @@ def test_convolutions_of_windows_are_refused():
 def test_a_map_is_rolled(shifts, dims):
     model = Written(lambda net, x: net.conv(x).relu().roll(shifts, dims).flatten(1)[:, :20], conv=nn.Conv2d(3, 4, 3))
     exact(model, images())
+
+
+def test_padding_by_nothing_is_left_out():
+    model = Written(
+        lambda net, x: net.fc(F.pad(net.conv(x).permute(0, 2, 3, 1), (0, 0, 0, 0, 0, 0)).flatten(1).relu()),
+        conv=nn.Conv2d(3, 4, 3),
+        fc=nn.Linear(144, 3),
+    )
+    assert not any(isinstance(part, Concat) for part in exact(model, images()).modules())
 
 
 RESAMPLED = {
