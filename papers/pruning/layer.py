@@ -265,8 +265,8 @@ def _span(piece: Piece, first_group: int) -> tuple[int, int]:
 
 
 def _phase_of_tap(layout: SpectralLayout) -> Indices:
-    """(R, R): the phase image that each tap of the kernel reads."""
-    found = np.zeros((layout.shape.kernel, layout.shape.kernel), dtype=np.int64)
+    """(R, S): the phase image that each tap of the kernel reads."""
+    found = np.zeros(layout.shape.kernels, dtype=np.int64)
     for index, (row_phase, column_phase) in enumerate(layout.phases):
         rows = [r for r, _ in layout.shape.rows.taps[row_phase]]
         columns = [s for s, _ in layout.shape.columns.taps[column_phase]]

@@ -73,6 +73,7 @@ def with_zeros(conv: nn.Conv2d, zeros: Zeros) -> nn.Conv2d:
 def surrounded(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> Tensor:
     """Return maps or signals with what a convolution pads them with.
 
+    >>> import torch
     >>> surrounded(nn.Conv1d(1, 1, 4, padding="same"), torch.ones(1, 1, 2))
     tensor([[[0., 1., 1., 0., 0.]]])
     """

@@ -36,6 +36,12 @@ class ExactLayer:
     bias: np.ndarray
 
     def __post_init__(self) -> None:
+        if self.shape.across is not None or self.shape.behind is not None:
+            rule, remedy = (
+                "a leveled layer's windows must be alike along both axes",
+                "infer it with the interactive protocol",
+            )
+            raise RuleError(rule, got=self.name, remedy=remedy)
         wanted = self.shape.weight_shape(self.block_size), (self.shape.out_channels,)
         if (self.rows.shape, self.bias.shape) != wanted:
             rule = f"a layer's rows and bias must have the shapes {wanted[0]}, {wanted[1]}"

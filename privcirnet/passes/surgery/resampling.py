@@ -115,10 +115,10 @@ def maximum(edit: GraphEditor, node: fx.Node) -> bool:
 
 
 def _windows(size: int, count: int) -> tuple[list[int], int]:
-    """Return the places of windows that cover an axis, the last of shorter ones twice, and the places of each.
+    """Return the places of windows that cover an axis, the last of shorter ones again, and the places of each.
 
     >>> _windows(5, 3)
-    ([0, 1, 1, 2, 3, 4], 2)
+    ([0, 1, 1, 1, 2, 3, 3, 4, 4], 3)
     """
     ends = [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
     longest = max(end - first for first, end in ends)

@@ -17,7 +17,7 @@ from papers.falcon2020.planning.plan import Plan
 from papers.layouts.falcon import falcon_plan
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.bfv import engines
-from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape, Window
 from privcirnet.he.ring import modular
 from tests.he.insecure import insecure_parameters
 from tests.papers.falcon2020.exact_networks import image_of, mnist, network
@@ -120,3 +120,10 @@ def test_rows_that_are_not_those_of_whole_blocks_are_refused():
     for wrong, short in ((rows[:-1], bias), (rows[:, :-3], bias), (rows, bias[:-1])):
         with pytest.raises(RuleError, match=r"rows and bias must have the shapes \(13, 848, 1, 1\), \(100,\): got"):
             ExactLayer("fc1", shape, 8, wrong, short)
+
+
+def test_a_window_that_differs_by_axis_is_refused():
+    shape = LinearShape(1, 4, 1, 2, across=Window(3))
+    rows, bias = np.ones(shape.weight_shape(1), dtype=np.int64), np.zeros(2, dtype=object)
+    with pytest.raises(RuleError, match="windows must be alike along both axes: got conv"):
+        ExactLayer("conv", shape, 1, rows, bias)
