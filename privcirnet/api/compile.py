@@ -89,12 +89,7 @@ def compile(  # noqa: PLR0913
         profile if isinstance(profile, Profile) else None if he.profile == "calibrate" else find_profile(he, bar=bar)
     )
     some = images[:rehearsed_images] if rehearsed_images else None
-    pixels = pixels_of(quantized, images)
-    if inputs and input_quantizer(quantized).exponents is None and pixels.log_step == inputs.log_step:
-        pixels = Pixels(inputs.shape, Input(inputs.low, inputs.low + inputs.levels), inputs.log_step)
-    else:
-        inputs = None
-    planned = lower_on(he, quantized, pixels, images, bar, costs, some)
+    planned = lower_on(he, quantized, _pixels(quantized, images, inputs), images, bar, costs, some)
     room = _checked_bounds(planned.program, quantized, images, bar)
     about = "; ".join(filter(None, (before, room)))
     return CompiledProgram(planned.program, {}, planned.profile, planned.rehearsal, about, inputs, bar)
@@ -106,9 +101,20 @@ def _inputs_of(network: nn.Module, images: Tensor) -> InputSpec | None:
     inputs = checkpoint.inputs if checkpoint else None
     if inputs is None or images.ndim != len(inputs.shape) + 1 or images.shape[1] != inputs.shape[0]:
         return None
+    if isinstance(network, fx.GraphModule) and is_quantized(network):
+        quantizer = input_quantizer(network)
+        if quantizer.exponents is not None or int(quantizer.log_step) != inputs.log_step:
+            return None
     low_end, high_end = (end.item() * 2.0**-inputs.log_step - inputs.low for end in images.aminmax())
     has_it = low_end > -_HALF and high_end < inputs.levels + _HALF
     return replace(inputs, shape=image_of(images.shape[1:])) if has_it else None
+
+
+def _pixels(quantized: fx.GraphModule, images: Tensor, inputs: InputSpec | None) -> Pixels:
+    """Return the input format of a network's program: as it is known, else that of the images."""
+    if inputs is None:
+        return pixels_of(quantized, images)
+    return Pixels(inputs.shape, Input(inputs.low, inputs.low + inputs.levels), inputs.log_step)
 
 
 def _quantized(

@@ -107,18 +107,22 @@ def read_program(folder: Path, key: PublicKey | None = None) -> tuple[Program, d
     return program, _checked_spectra(program, plaintexts)
 
 
-def read_measured(folder: Path) -> tuple[Profile | None, TruncationTrial | None, str]:
-    """Return the measurements made with a program, if its manifest has them.
+def read_measured(
+    folder: Path, key: PublicKey | None = None
+) -> tuple[Profile | None, TruncationTrial | None, str, InputSpec | None]:
+    """Return the measurements made with a program and the form of its images, if its manifest has them.
 
     Args:
-        folder: folder from :func:`write_program`, with ``profile``, ``rehearsal`` and ``quantization`` among its facts.
+        folder: folder from :func:`write_program`, with ``profile``, ``rehearsal``, ``quantization`` and ``inputs``
+            among its facts.
+        key: key that must have signed it; None for any program.
 
     Returns:
         The profile that its plans were chosen by, the distance of logits from the quantized network's
-        (:mod:`privcirnet.runs.rehearsal`), and in words the distance of those from the ones before quantization; None
-        and "" where it has none.
+        (:mod:`privcirnet.runs.rehearsal`), in words the distance of those from the ones before quantization, and the
+        form of images; None and "" where it has none.
     """
-    data, where = read_manifest(folder, None, INTERACTIVE, (VERSION,)), Path(folder) / MANIFEST
+    data, where = read_manifest(folder, key, INTERACTIVE, (VERSION,)), Path(folder) / MANIFEST
     profile = data.get("profile")
     try:
         rehearsal = fit(TruncationTrial | None, data.get("rehearsal"), "rehearsal")
@@ -127,7 +131,7 @@ def read_measured(folder: Path) -> tuple[Profile | None, TruncationTrial | None,
     quantization = data.get("quantization", "")
     if not isinstance(quantization, str):
         raise RuleError("a quantization must be words", got=f"{where}: {quantization!r:.80}", remedy=REMEDY)
-    return profile_from(profile, where) if profile else None, rehearsal, quantization
+    return profile_from(profile, where) if profile else None, rehearsal, quantization, _inputs_in(data, folder)
 
 
 def read_inputs(folder: Path, key: PublicKey | None = None, mode: str = "interactive") -> InputSpec | None:
@@ -137,7 +141,10 @@ def read_inputs(folder: Path, key: PublicKey | None = None, mode: str = "interac
         key: key that must have signed it; None for any program.
         mode: "interactive" or "ckks".
     """
-    data = read_manifest(folder, key, CKKS if mode == "ckks" else INTERACTIVE, (VERSION,))
+    return _inputs_in(read_manifest(folder, key, CKKS if mode == "ckks" else INTERACTIVE, (VERSION,)), folder)
+
+
+def _inputs_in(data: Mapping[str, Any], folder: Path) -> InputSpec | None:
     try:
         return inputs_from(data["inputs"]) if "inputs" in data else None
     except (KeyError, TypeError, ValueError) as error:

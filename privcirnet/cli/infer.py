@@ -161,13 +161,12 @@ def _page(config: InferConfig) -> None:
         else:
             notes = (f"No test images: the program was not made for data={config.data.name}",)
     place = f"server {config.server}" if config.server else "its server is another process of this machine"
-    name, classes = (inputs.data, inputs.classes) if inputs else (config.data.name, ())
-    form = (inputs.levels, inputs.low) if inputs else (0, 0)
-    content = Content(name, place, not config.rehearsal, classes, tests, notes, *form)
+    form = inputs or _unknown(config)
+    content = Content(form.data, place, not config.rehearsal, form.classes, tests, notes, form.levels, form.low)
     with closing(_prepared_work(config)) as prepared_work:
         connect, announce = (
             partial(_connected, config, prepared_work),
-            partial(_show_address, config, name or "pictures", place),
+            partial(_show_address, config, form.data or "pictures", place),
         )
         serve(connect, content, 0 if config.ui is True else config.ui, announce, config.prepare)
 
@@ -351,15 +350,15 @@ class _Run:
         self, parties: Parties, version: str, pictures: Pictures, inputs: InputSpec | None
     ) -> Iterator[PictureResult]:
         """Yield a row for each picture, and show the progress."""
-        description, data = parties.client.known, inputs.data if inputs else self.config.data.name
-        classes, levels, low = (inputs.classes, inputs.levels, inputs.low) if inputs else ((), 0, 0)
+        description, form = parties.client.known, inputs or _unknown(self.config)
+        classes = form.classes
         if isinstance(pictures, Arrays):
             classes = classes if len(classes) == description.classes else ()  # those of data= are of pictures
             preparation: Any = ArrayPreparation(description.pixels)
         else:
-            ends = ends_of(description, levels, low)
-            check_data(ends, inputs.shape if inputs else None, classes, data)
-            preparation = preparation_for(ends, data, low)
+            ends = ends_of(description, form.levels, form.low)
+            check_data(ends, inputs.shape if inputs else None, classes, form.data)
+            preparation = preparation_for(ends, form.data, form.low)
         reading = Reading.of(description, version, classes, self.config.top_k)
         with (
             closing(read_ahead(pictures, self.listing, preparation)) as coming,
@@ -438,6 +437,11 @@ def _stated_inputs(config: InferConfig) -> InputSpec | None:
         if inputs is not None and inputs.data == config.data.name:
             return inputs
     return None
+
+
+def _unknown(config: InferConfig) -> InputSpec:
+    """Return the input format of a program of which nobody knows more than its data set's name."""
+    return InputSpec((), 0, 0, (), config.data.name)
 
 
 def _inputs(config: InferConfig) -> InputSpec | None:

@@ -11,6 +11,7 @@ behind it, so it needs a convolution before it.
 """
 
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any, NamedTuple
 
 from torch import fx, nn
@@ -237,9 +238,7 @@ def _gives_vectors(node: fx.Node) -> bool:
             return False
 
 
-def layers_behind(
-    graph: fx.GraphModule, node: fx.Node, kinds: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d)
-) -> list[fx.Node] | None:
+def layers_behind(graph: fx.GraphModule, node: fx.Node, kinds: UnionType = WeightedLayer) -> list[fx.Node] | None:
     """Return the linear layers and convolutions that read a node, moved or not; None if others read it.
 
     Args:

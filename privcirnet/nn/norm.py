@@ -13,7 +13,7 @@ the variances of a block. Here it is the variance of the block's channels taken 
 the variance of the means, which is what the shared batch norm itself measures when training continues.
 """
 
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from privcirnet.errors import RuleError
 from privcirnet.nn.functional.batch_norm import Total, block_mean, block_norm, block_variance, check_channels
 
+Module = TypeVar("Module", bound=nn.Module)
 OPTIONS = ("eps", "momentum", "affine", "track_running_stats")
 """Arguments of a batch norm besides its channels, kept under the same names."""
 
@@ -157,11 +158,7 @@ class TokenBatchNorm(BlockBatchNorm2d):
     @classmethod
     def of_vectors(cls, norm: nn.BatchNorm1d) -> Self:
         """Return the norm of tokens with the parameters and statistics of one of vectors."""
-        tokens = cls(norm.num_features, **{name: getattr(norm, name) for name in OPTIONS})
-        tokens.weight, tokens.bias = norm.weight, norm.bias
-        for name, buffer in norm.named_buffers(recurse=False):
-            tokens.register_buffer(name, buffer)
-        return tokens.train(norm.training)
+        return with_state_of(norm, cls(norm.num_features, **{name: getattr(norm, name) for name in OPTIONS}))
 
     def shared_by(self, block_size: int) -> Self:
         """Return the same norm shared by blocks of b channels, as :meth:`from_batch_norm` shares and checks."""
@@ -176,6 +173,15 @@ class TokenBatchNorm(BlockBatchNorm2d):
         for name, parameter in self.named_parameters():
             shared.get_parameter(name).requires_grad_(parameter.requires_grad)
         return shared
+
+
+def with_state_of(source: nn.Module, module: Module) -> Module:
+    """Return a module with the parameters, buffers and mode of another, which both then share."""
+    for name, parameter in source.named_parameters(recurse=False):
+        setattr(module, name, parameter)
+    for name, buffer in source.named_buffers(recurse=False):
+        module.register_buffer(name, buffer)
+    return module.train(source.training)
 
 
 def is_frozen_norm(module: nn.Module | None) -> bool:

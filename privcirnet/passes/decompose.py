@@ -155,9 +155,15 @@ def unfold_norm_(fused: fx.GraphModule, node: fx.Node, norm: Norm, calls: Mappin
         leave = [Rearrange.like(lambda x: x.reshape(-1, *shape), (tokens, width), channels_last=len(shape) < 3)]
     alike = folded or (torch.allclose(gamma, ones, 1e-12, 1e-12) and not beta.any())
     leave += [] if alike else _affine(gamma, beta, shape)
-    eps = torch.finfo(torch.get_default_dtype()).eps if norm.eps is None else norm.eps
-    pieces = DecomposedLayerNorm(width, tokens, eps, enter, leave, centers=not isinstance(norm, nn.RMSNorm))
+    pieces = DecomposedLayerNorm(
+        width, tokens, epsilon_of(norm), enter, leave, centers=not isinstance(norm, nn.RMSNorm)
+    )
     decompose_(fused, node, pieces)
+
+
+def epsilon_of(norm: Norm) -> float:
+    """Return the epsilon of a norm; None is the least step of numbers beside 1, as in torch."""
+    return torch.finfo(torch.get_default_dtype()).eps if norm.eps is None else norm.eps
 
 
 def _bias(norm: Norm) -> Tensor | None:

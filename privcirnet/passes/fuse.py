@@ -43,13 +43,13 @@ from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.nn.tracing import UNTRIED
 from privcirnet.nn.windows import average_of, divisor_of, power_beside
 from privcirnet.passes.compose import compose_
-from privcirnet.passes.decompose import SHAPE, arguments, decompose_, unfold_norm_, unfold_softmax_
+from privcirnet.passes.decompose import SHAPE, arguments, decompose_, epsilon_of, unfold_norm_, unfold_softmax_
 from privcirnet.passes.folding import fold_norm_, fold_norm_before_, scale_input_, scale_inputs_, scale_outputs_
 from privcirnet.passes.surgery.edit import TRAIN
 from privcirnet.passes.surgery.norms import inside
 from privcirnet.passes.surgery.polynomial import exact_graph
 
-_NORMS = nn.LayerNorm, nn.RMSNorm, nn.GroupNorm
+_NORMS = nn.LayerNorm | nn.RMSNorm | nn.GroupNorm
 """Norms that leave values as they are where all are scaled alike, but for their epsilon."""
 
 
@@ -325,18 +325,14 @@ def _fold_pools_before_norms_(fused: fx.GraphModule, calls: Mapping[Any, int]) -
     """Make divisors of averages that norms alone read powers of two; a norm of s x has s^2 times the epsilon."""
     for node in fused.graph.nodes:
         pool = module_of(fused, node)
-        if not isinstance(pool, nn.AvgPool2d) or calls[node.target] > 1 or not divisor_of(pool):
+        divisor = divisor_of(pool) if isinstance(pool, nn.AvgPool2d) and calls[node.target] == 1 else None
+        behind = neighbours.layers_behind(fused, node, _NORMS) if divisor else None
+        if not divisor or not behind or any(calls[reader.target] > 1 for reader in behind):
             continue
-        behind = neighbours.layers_behind(fused, node, _NORMS) or []
-        norms = [module_of(fused, reader) for reader in behind]
-        power, divisor = power_beside(divisor_of(pool) or 1), divisor_of(pool) or 1
-        if not norms or any(calls[reader.target] > 1 for reader in behind):
-            continue
-        pool.divisor_override = power
-        for norm in norms:
-            assert isinstance(norm, nn.LayerNorm | nn.RMSNorm | nn.GroupNorm)
-            eps = torch.finfo(torch.get_default_dtype()).eps if norm.eps is None else norm.eps
-            norm.eps = eps * (divisor / power) ** 2
+        pool.divisor_override = power = power_beside(divisor)
+        for norm in (module_of(fused, reader) for reader in behind):
+            assert isinstance(norm, _NORMS)
+            norm.eps = epsilon_of(norm) * (divisor / power) ** 2
 
 
 def _put_layer_behind_(fused: fx.GraphModule, node: fx.Node, factor: float) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from privcirnet.artifact.program import read_ckks, read_inputs, read_measured, read_program, write_program
+from privcirnet.artifact.program import read_ckks, read_measured, read_program, write_program
 from privcirnet.artifact.records import InputSpec, inputs_to_dict
 from privcirnet.artifact.summaries import TruncationTrial, plain
 from privcirnet.errors import RuleError, listed
@@ -348,7 +348,7 @@ def read_compiled(folder: Path, key: PublicKey | None = None) -> CompiledProgram
     Raises:
         RuleError: missing, damaged, foreign, or not signed with the key.
     """
-    return CompiledProgram(*read_program(folder, key), *read_measured(folder), read_inputs(folder, key))
+    return CompiledProgram(*read_program(folder, key), *read_measured(folder, key))
 
 
 def _wrong(program: Program, first: Mapping[int, str]) -> RuleError:

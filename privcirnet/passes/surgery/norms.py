@@ -10,7 +10,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.moves import Rearrange
 from privcirnet.nn.neighbours import place_of
-from privcirnet.nn.norm import OPTIONS, Affine, BlockBatchNorm2d, TokenBatchNorm, as_batch_norm, is_frozen_norm
+from privcirnet.nn.norm import (
+    OPTIONS,
+    Affine,
+    BlockBatchNorm2d,
+    TokenBatchNorm,
+    as_batch_norm,
+    is_frozen_norm,
+    with_state_of,
+)
 from privcirnet.nn.supported_modules import named
 from privcirnet.passes.surgery.edit import ONE_MORE, TRAIN, GraphEditor, Replacement, path_of, shape_of, source_of
 from privcirnet.passes.surgery.layout import channels_last
@@ -178,18 +186,12 @@ def of_maps(norm: _BatchNorm) -> nn.BatchNorm2d:
     """Return a batch norm of maps with the parameters, statistics and blocks of another, whatever is inside of it."""
     b = getattr(norm, "block_size", 1)
     kind = partial(BlockBatchNorm2d, block_size=b) if b > 1 else nn.BatchNorm2d
-    plain = kind(norm.num_features * b, **{name: getattr(norm, name) for name in OPTIONS})
-    plain.weight, plain.bias = norm.weight, norm.bias
-    for name, buffer in norm.named_buffers(recurse=False):
-        plain.register_buffer(name, buffer)
-    return plain.train(norm.training)
+    return with_state_of(norm, kind(norm.num_features * b, **{name: getattr(norm, name) for name in OPTIONS}))
 
 
 def _of_groups(norm: nn.GroupNorm) -> nn.GroupNorm:
     """Return torch's own group norm with the parameters of another, whatever is inside of it."""
-    plain = nn.GroupNorm(norm.num_groups, norm.num_channels, norm.eps, norm.affine)
-    plain.weight, plain.bias = norm.weight, norm.bias
-    return plain.train(norm.training)
+    return with_state_of(norm, nn.GroupNorm(norm.num_groups, norm.num_channels, norm.eps, norm.affine))
 
 
 def _put_on_a_map(edit: GraphEditor, node: fx.Node) -> None:

@@ -21,7 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from privcirnet.nn.circulant import take_weight_
 from privcirnet.nn.graph import is_plain_layer
 from privcirnet.nn.moves import Rearrange
-from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.norm import TokenBatchNorm, with_state_of
 from privcirnet.nn.supported_modules import kind_of, named
 from privcirnet.passes.surgery.edit import GraphEditor, Replacement, path_of, shape_of, values_of
 from privcirnet.passes.surgery.layout import ALIKE, move_behind
@@ -227,16 +227,12 @@ def _of_maps(module: nn.Module) -> nn.Module:
     options = {name: _with_row(name, getattr(module, name)) for name in names}
     if "bias" in options:
         options |= {"bias": module.bias is not None, "device": "meta"}
-    widened = kind(**options).train(module.training)
-    if isinstance(module, nn.Conv1d | nn.ConvTranspose1d):
-        take_weight_(widened, module, lambda rows: rows.unsqueeze(2))
-        widened.bias = module.bias
-    else:
-        for name, parameter in module.named_parameters(recurse=False):
-            setattr(widened, name, parameter)
-        for name, buffer in module.named_buffers(recurse=False):
-            widened.register_buffer(name, buffer)
-    return widened
+    widened = kind(**options)
+    if not isinstance(module, nn.Conv1d | nn.ConvTranspose1d):
+        return with_state_of(module, widened)
+    take_weight_(widened, module, lambda rows: rows.unsqueeze(2))
+    widened.bias = module.bias
+    return widened.train(module.training)
 
 
 def _tokens_of_input(edit: GraphEditor) -> None:
