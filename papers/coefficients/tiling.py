@@ -40,9 +40,12 @@ class PaddedTiles(TiledAxis):
 
     @cached_property
     def length(self) -> int:
-        """Pitch: from a tile's first value to what follows the tile, which may be another phase's tile."""
+        """Pitch: from a tile's first value to what follows the tile, which may be another phase's tile.
+
+        The same zeros serve what is read ahead of a whole map and behind it.
+        """
         if self.count == 1:
-            return self.size - self.reach[0]
+            return max(self.size - self.reach[0], self.axis.outputs + self.reach[1])
         return self.size
 
     def useful_taps(self, phase: int) -> list[tuple[int, int]]:
