@@ -44,15 +44,14 @@ def run(monkeypatch, words: list[str], *more: str) -> None:
 
 @pytest.mark.slow
 def test_the_readmes_scripts_run_in_order(tmp_path, monkeypatch):
-    """As they stand, but for fewer images and epochs: nine scripts, of which six train or export."""
+    """As they stand, but for fewer images and epochs: seven scripts, of which three train."""
     monkeypatch.chdir(tmp_path)
     (block,) = runnable(ROOT / "README.md")
     assert {words[0].removesuffix(".py") for words in block} == set(SMALL) <= set(SUBCOMMANDS)
     for words in block:
         run(monkeypatch, words)
     outputs = Path("outputs")
-    assert summary(outputs, "replace")["config"]["model"]["arguments"] == {"activation": "aespa"}
-    assert summary(outputs, "qat")["config"]["recipe"]["init"] == "outputs/replace"
+    assert summary(outputs, "qat")["config"]["recipe"]["init"] == "outputs/finetune"
     assert summary(outputs, "infer_rehearsal")["audit"]["argmax_equal"] == 2
     assert (outputs / "report.html").is_file()
 

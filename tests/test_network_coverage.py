@@ -13,6 +13,8 @@ AS_THEY_ARE = (
     *("torchvision/resnet18", "mobilenetv2_100", "efficientnet_b0", "convnext_atto", "deit_tiny_patch16_224"),
     *("mobilenetv3_small_050", "torchvision/mobilenet_v3_small"),
 )
+REFUSED = {"efficientvit_b0", "convnextv2_atto"}
+"""They divide by values of an image outside of a norm."""
 
 PROMISED = (
     *("resnet18", "mobilenetv2_100", "efficientnet_lite0", "regnetx_002", "repvgg_a0", "vgg11_bn", "densenet121"),
@@ -59,7 +61,7 @@ def test_a_seed_draws_networks_that_have_a_polynomial_form(monkeypatch):
         ("vit_small_patch32_224", "must be traceable by torch.fx at its image size: got VisionTransformer"),
         ("vit_huge_patch14_clip_quickgelu_378", "631 million parameters"),
         ("torchvision/regnet_y_8gf", "39 million parameters"),
-        ("nf_regnet_b0", "every operation must have a polynomial form"),
+        ("convnextv2_atto", "every operation must have a polynomial form"),
     ],
 )
 def test_networks_that_a_sample_leaves_out(name, why):
@@ -85,4 +87,6 @@ def test_the_table_has_every_network_and_most_run():
     assert encrypted.issuperset(PROMISED)
     assert len(encrypted) >= 15
     assert set(kept).issuperset(AS_THEY_ARE)
-    assert all(cells.count("yes") == len(network_coverage.EXACT_STEPS) for cells in kept.values())
+    run = {name for name, cells in kept.items() if cells.count("yes") == len(network_coverage.EXACT_STEPS)}
+    assert set(kept) - run == REFUSED
+    assert len(run) >= 36

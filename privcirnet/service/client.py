@@ -212,12 +212,12 @@ class ServiceClient:
             before.close()
         self._begun.clear()
         self._party.forget_session()
-        try:
-            self._start()
-        except Lost:
-            if before is None:
-                raise
-            self._start()  # a connection that is still ending takes a call with it
+        for more in (0,) if before is None else (2, 1, 0):
+            try:
+                return self._start()
+            except Lost:  # a connection that is still ending takes calls with it
+                if not more:
+                    raise
 
     def _start(self) -> None:
         """Open the stream of a session, with keys that the server has."""
