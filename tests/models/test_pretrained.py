@@ -16,7 +16,7 @@ from PIL import Image
 import privcirnet as pc
 from privcirnet.errors import RuleError
 from privcirnet.models.pretrained import PRETRAINED, Pretrained
-from tests.scripts import call
+from tests.scripts import call, refused
 
 NAME, SIDE = "test_efficientnet", 32
 
@@ -62,6 +62,56 @@ def test_pixels_are_those_of_tensorflow_lite(package):
         stream = io.BytesIO()
         Image.new("RGB", (SIDE, SIDE), (value,) * 3).save(stream, "PNG")
         assert (pc.network("small").preprocess(stream.getvalue()) == real).all()
+
+
+def test_other_classes_get_a_new_last_layer(package):
+    """All others keep their weights, and the network its pictures: training needs nothing else."""
+    model, image = pc.network("small", classes=["cat", "dog"]), pc.network("small").preprocess(picture())
+    assert (model.classes, model(image).shape, model.training) == (("cat", "dog"), (1, 2), False)
+    assert torch.equal(model.forward_features(image), package[1].forward_features(image))
+    assert torch.equal(model.preprocess(picture()), image)
+    images, labels = torch.cat([model.preprocess(picture(seed)) for seed in range(8)]), torch.arange(8) % 2
+    pc.fit(model, (images, labels), epochs=1, progress=False)
+    assert pc.compile(model, images, profile="counted", progress=False).classes == ("cat", "dog")
+    for wrong in ("cat", ["cat"]):
+        with pytest.raises(RuleError, match="classes must be the names of several"):
+            pc.network("small", classes=wrong)
+
+
+def test_no_other_classes_for_a_circulant_network(package, tmp_path):
+    model = pc.network("small")
+    pc.circulant_(model, {"blocks.1.0.conv_exp": 2})
+    pc.save(model, tmp_path / "circulant.safetensors")
+    with pytest.raises(RuleError, match=r"a dense network must start from one whose weights fit"):
+        pc.network(tmp_path / "circulant.safetensors", classes=["cat", "dog"])
+
+
+def test_the_stem_takes_pixels_that_begin_at_0(package):
+    """But for the zeros around an image, which are black instead of grey."""
+    known, model, _ = package
+    pixels = torch.randint(0, 256, (2, 3, SIDE, SIDE)).float()
+    outputs = model.bn1(model.conv_stem((pixels - 127) / 128))[..., 1:-1, 1:-1]
+    for unit in (1 / 256, 0.5):
+        tensors = {name: torch.from_numpy(values) for name, values in known.read_for(255 * unit).tensors.items()}
+        model.load_state_dict(tensors)
+        inner = model.bn1(model.conv_stem(pixels * unit))[..., 1:-1, 1:-1]
+        torch.testing.assert_close(inner, outputs, rtol=1e-4, atol=1e-4)
+
+
+def test_scripts_train_on_pictures_from_there(package, tmp_path, monkeypatch, capsys):
+    for place in (f"{split}/{name}" for split in ("train", "val") for name in ("cat", "dog")):
+        (tmp_path / "pictures" / place).mkdir(parents=True)
+        for seed in range(3):
+            (tmp_path / "pictures" / place / f"{seed}.png").write_bytes(picture(seed))
+    data = "data=imagefolder", f"data.root={tmp_path / 'pictures'}", f"data.size={SIDE}", f"root={tmp_path / 'outputs'}"
+    settings = "recipe.init=small", "recipe.epochs=0", *data
+    call(monkeypatch, "train", f"model.name={NAME}", *settings)
+    assert "new weights for classifier.weight, classifier.bias" in " ".join(capsys.readouterr().out.split())
+    trained = pc.network(tmp_path / "outputs" / "train")
+    assert trained.classes == ("cat", "dog")
+    assert torch.equal(trained.blocks[0][0].conv.weight, package[1].blocks[0][0].conv.weight)
+    other = "model.name=resnet10t", f"out={tmp_path / 'other'}"
+    assert f"give model.name={NAME}" in refused(monkeypatch, capsys, "train", *settings, *other)
 
 
 def test_other_weights_are_refused(package, monkeypatch):
