@@ -167,7 +167,7 @@ def interactive(random: RandomNetwork, profile: Profile) -> Mode:
     """Return the two-party program of a network: exact where it has activations that are no polynomials."""
     quantized = quantize(fuse(random.model), random.images, LOG_STEP)
     he = HEConfig(bounds="measured")
-    planned = lower_on(he, quantized, random.described, random.images, progress_bar, profile)
+    planned = lower_on(he, quantized, random.samples, progress_bar, profile)
     return Interactive(planned.program)
 
 

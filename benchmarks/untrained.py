@@ -83,14 +83,8 @@ def program_of(name: str, block_size: int, folder: Path, profile: str = "calibra
         worth_composing(made.model, made.images[:1], read_profile(Path(profile)), LINKS["local"]) if composed else ()
     )
     quantized = quantize(fuse(made.model, composed=together), made.images, LOG_STEP)
-    planned = lower_on(
-        HEConfig(**{"bounds": "measured", **network.settings}),
-        quantized,
-        made.described,
-        made.images,
-        progress_bar,
-        given,
-    )
+    he = HEConfig(**{"bounds": "measured", **network.settings})
+    planned = lower_on(he, quantized, made.samples, progress_bar, given)
     write_program(folder, planned.program, {"network": name})
 
 

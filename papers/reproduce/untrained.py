@@ -17,7 +17,7 @@ from privcirnet.passes.convert import circulant_, uniform_sizes
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 from privcirnet.runs.evaluation import evaluate
-from privcirnet.runs.export import Pixels, lower_on
+from privcirnet.runs.export import Pixels, SampleImages, lower_on
 from privcirnet.runs.interactive import Interactive
 from privcirnet.train.network import create
 
@@ -49,10 +49,10 @@ class RandomNetwork:
         return self.pixels.float() * 2.0**LOG_STEP
 
     @property
-    def described(self) -> Pixels:
-        """What a program has to know of them."""
+    def samples(self) -> SampleImages:
+        """The images with what a program has to know of them."""
         _, channels, height, width = self.pixels.shape
-        return Pixels((channels, height, width), Input(0, LEVELS), LOG_STEP)
+        return SampleImages(Pixels((channels, height, width), Input(0, LEVELS), LOG_STEP), self.images)
 
 
 def random_network(
@@ -116,7 +116,7 @@ def untrained(
     _settle(made.model, made.images)
     he = HEConfig(profile="counted", bounds="measured", failure_bits=_FAILURE_BITS)
     quantized = quantize(fuse(made.model), made.images, LOG_STEP)
-    planned = lower_on(he, quantized, made.described, made.images)
+    planned = lower_on(he, quantized, made.samples)
     return over_link(evaluate(Interactive(planned.program), made.pixels[:_RUN].numpy().astype(np.int64)), link)
 
 

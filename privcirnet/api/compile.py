@@ -22,7 +22,7 @@ from privcirnet.passes.comparisons import check_reference
 from privcirnet.passes.difference import Difference, difference, warn_of_losses
 from privcirnet.passes.quantize import BITS, calibrated, check_calibrated, input_quantizer, is_quantized
 from privcirnet.runs.compiled import CompiledProgram, read_compiled
-from privcirnet.runs.export import Pixels, exceeding, lower_on, pixels_of
+from privcirnet.runs.export import Pixels, SampleImages, exceeding, lower_on, pixels_of
 from privcirnet.runs.profiles import find_profile
 from privcirnet.runs.progress import Bar
 
@@ -89,7 +89,8 @@ def compile(  # noqa: PLR0913
         profile if isinstance(profile, Profile) else None if he.profile == "calibrate" else find_profile(he, bar=bar)
     )
     some = images[:rehearsed_images] if rehearsed_images else None
-    planned = lower_on(he, quantized, _pixels(quantized, images, inputs), images, bar, costs, some)
+    samples = SampleImages(_pixels(quantized, images, inputs), images, some)
+    planned = lower_on(he, quantized, samples, bar, costs)
     room = _checked_bounds(planned.program, quantized, images, bar)
     about = "; ".join(filter(None, (before, room)))
     return CompiledProgram(planned.program, {}, planned.profile, planned.rehearsal, about, inputs, bar)
@@ -114,7 +115,7 @@ def _pixels(quantized: fx.GraphModule, images: Tensor, inputs: InputSpec | None)
     """Return the input format of a network's program: as it is known, else that of the images."""
     if inputs is None:
         return pixels_of(quantized, images)
-    return Pixels(inputs.shape, Input(inputs.low, inputs.low + inputs.levels), inputs.log_step)
+    return Pixels(image_of(inputs.shape), Input(inputs.low, inputs.low + inputs.levels), inputs.log_step)
 
 
 def _quantized(

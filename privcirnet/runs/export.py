@@ -87,6 +87,21 @@ class Pixels:
 
 
 @dataclass(frozen=True)
+class SampleImages:
+    """Images that a network is lowered with, real, (N, C, H, W).
+
+    Attributes:
+        pixels: the program's input format.
+        bounding: images for measured bounds; the program is compared with the network on them.
+        rehearsed: images on which truncations are rehearsed, of a large network a few of them; None: no rehearsal.
+    """
+
+    pixels: Pixels
+    bounding: torch.Tensor
+    rehearsed: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Planned:
     """A program whose parameters and plans are chosen.
 
@@ -132,17 +147,15 @@ def lower_for(
     pixels = Pixels(data.shape, Input(0, data.levels), data.log_step)
     images = data.real(data.sample(he.bound_images)[0])
     rehearsed = data.real(data.held_out(rehearsed_images)[0]) if rehearsed_images else None
-    return lower_on(he, network, pixels, images, bar, rehearsed=rehearsed)
+    return lower_on(he, network, SampleImages(pixels, images, rehearsed), bar)
 
 
 def lower_on(
     he: HEConfig,
     network: fx.GraphModule,
-    pixels: Pixels,
-    images: torch.Tensor,
+    images: SampleImages,
     bar: Bar = silent,
     fixed_profile: Profile | None = None,
-    rehearsed: torch.Tensor | None = None,
 ) -> Planned:
     """Return the program of a quantized network, planned for its (n, q).
 
@@ -155,9 +168,7 @@ def lower_on(
     profile that is measured for the choice alone takes fewer rounds, :data:`profiles.RANKING_ROUNDS`.
 
     Args:
-        images: Real images for measured bounds, (N, C, H, W).
         fixed_profile: Profile that is used in place of the settings', with times scaled to the chosen set.
-        rehearsed: Images on which truncations are rehearsed, real, (N, C, H, W), of a large network a few of them.
 
     Raises:
         DoesNotFit: A bound or a modulus is out of reach, or there is too little noise budget.
@@ -165,28 +176,22 @@ def lower_on(
             computes something other than the network.
     """
     settled = he.settled(exact=not is_polynomial(network))
-    planned = _planned(settled, network, pixels, images, bar, fixed_profile, rehearsed)
+    planned = _planned(settled, network, images, bar, fixed_profile)
     with bar("comparing with the network", 0):
-        compared = check_program(planned.lowered, network, images)
-    if rehearsed is not None and settled.exact:  # equal to the last bit on these
+        compared = check_program(planned.lowered, network, images.bounding)
+    if images.rehearsed is not None and settled.exact:  # equal to the last bit on these
         planned = replace(planned, rehearsal=summaries.TruncationTrial(compared, difference=0.0))
     return planned
 
 
 def _planned(
-    he: HEConfig,
-    network: fx.GraphModule,
-    pixels: Pixels,
-    images: torch.Tensor,
-    bar: Bar,
-    fixed_profile: Profile | None,
-    rehearsed: torch.Tensor | None,
+    he: HEConfig, network: fx.GraphModule, images: SampleImages, bar: Bar, fixed_profile: Profile | None
 ) -> Planned:
-    drafted, target, lowered = _fitting(he, network, pixels, images, target_of(he, fixed_profile, bar), bar)
+    drafted, target, lowered = _fitting(he, network, images, target_of(he, fixed_profile, bar), bar)
     rehearsal = None
-    if rehearsed is not None and not he.exact:
-        some = rehearsed[: images_within(lowered.program, _REHEARSED_VALUES)]
-        trial = Trial(pixels.integers(some), logits_of(network, some))
+    if images.rehearsed is not None and not he.exact:
+        some = images.rehearsed[: images_within(lowered.program, _REHEARSED_VALUES)]
+        trial = Trial(images.pixels.integers(some), logits_of(network, some))
         lowered, rehearsal = _guarded(drafted, target, lowered, trial, bar)
     if fixed_profile:
         profile = scaled(fixed_profile, lowered.choice.set)
@@ -221,16 +226,16 @@ def _guarded(
 
 
 def _fitting(
-    he: HEConfig, network: fx.GraphModule, pixels: Pixels, images: torch.Tensor, target: Target, bar: Bar
+    he: HEConfig, network: fx.GraphModule, images: SampleImages, target: Target, bar: Bar
 ) -> tuple[Drafts, Target, Lowered]:
     """Return the network with the first kind of bounds that parameters carry, and the target that has them."""
-    free = 0 if he.exact else FREE_GUARD_BITS
+    free, pixels = 0 if he.exact else FREE_GUARD_BITS, images.pixels
 
     def fitting(kind: str) -> tuple[Drafts, Target, Lowered]:
         bounded = target
         if kind == "measured":
             with bar("measuring ranges", 0):
-                bounded = _measured(he, network, images, target)
+                bounded = _measured(he, network, images.bounding, target)
         drafted = drafts(network, pixels.shape, pixels.range, pixels.log_step, bounded)
         with bar("lowering", 0):
             return drafted, bounded, refined(drafted, bounded, free)
