@@ -104,6 +104,7 @@ def main() -> None:
     parser.add_argument("--engine", default="kernel")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("outputs/post_training"))
+    parser.set_defaults(pinned=False)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     data = load(given)
@@ -116,7 +117,7 @@ def main() -> None:
                 row = {"kind": kind, "block_size": b}
                 row |= compressed(dense, data, sizes, given.out / "programs" / kept.stem, given.profile)
                 write_json(kept, row)
-            measured(kept, row, given.out / "programs" / kept.stem, given.turns, given.engine, together=1)
+            measured(kept, row, given.out / "programs" / kept.stem, given, together=1)
             assert not row["wrong"], row["wrong"]
             rows.append(row)
             advance(f"{kind}, b = {b}")

@@ -55,37 +55,34 @@ def pin(server: int) -> None:
     os.sched_setaffinity(server, {second})
 
 
-def measured(
-    kept: Path, row: Row, folder: Path, turns: int, engine: str, together: int = TOGETHER, pinned: bool = False
-) -> None:
+def measured(kept: Path, row: Row, folder: Path, given: argparse.Namespace, together: int = TOGETHER) -> None:
     """Add turns to a row until it has enough, and keep it after each.
 
     Args:
         kept: JSON of the row.
         row: so far.
         folder: of the program.
-        turns: how many.
-        engine: of both parties.
+        given: turns, how many; engine of both parties; pinned, whether each party has a core.
         together: most images to prepare at once.
-        pinned: whether each party has a core.
     """
-    if len(row.get("turns", [])) >= turns:
+    if len(row.get("turns", [])) >= given.turns:
         return
     program, spectra = read_program(folder)
     image, set_of = noise(program), program.parameters
     if "wrong" not in row:
         bits = {"n": set_of.ring_degree, "log_q": sum(set_of.coefficient_bits), "t_bits": set_of.plain_bits}
-        row |= bits | {"wrong": wrong_nodes(program, spectra, image, engine), "turns": [], "server_bytes": 0}
+        row |= bits | {"wrong": wrong_nodes(program, spectra, image, given.engine), "turns": [], "server_bytes": 0}
         write_json(kept, row)
-    task = ServerTask(program, spectra, engine, threads=1 if pinned else threads.count(), audited=False)
-    with start_server(task) as process, progress_bar(kept.stem, turns) as advance:
-        if pinned:
+    count = 1 if given.pinned else threads.count()
+    task = ServerTask(program, spectra, given.engine, threads=count, audited=False)
+    with start_server(task) as process, progress_bar(kept.stem, given.turns) as advance:
+        if given.pinned:
             pin(process.number)
         if "connections" not in row:
-            row["connections"] = connections(process.address, engine, _CONNECTIONS)
-        with ServiceClient(process.address, engine) as remote:
+            row["connections"] = connections(process.address, given.engine, _CONNECTIONS)
+        with ServiceClient(process.address, given.engine) as remote:
             turn(remote, image, process.number, together)
-            while len(row["turns"]) < turns:
+            while len(row["turns"]) < given.turns:
                 row["turns"].append(turn(remote, image, process.number, together))
                 row["server_bytes"] = max(row["server_bytes"], peak_bytes(process.number))
                 row |= {"load": os.getloadavg()[0], "cores": threads.count()}
@@ -213,11 +210,11 @@ def main() -> None:
                 pool.submit(program_of, name, b, given.out / "programs" / kept.stem, given.profile).result()
             row = {"network": name, "title": NETWORKS[name].title, "block_size": b}
             row = json.loads(kept.read_text()) if kept.is_file() else row
-            measured(kept, row, given.out / "programs" / kept.stem, given.turns, given.engine, pinned=given.pinned)
+            measured(kept, row, given.out / "programs" / kept.stem, given)
     for name, folder in (text.split("=", 1) for text in given.programs):
         kept = given.out / f"{name}.json"
         row = json.loads(kept.read_text()) if kept.is_file() else {"network": name, "title": name, "block_size": 0}
-        measured(kept, row, Path(folder), given.turns, given.engine, pinned=given.pinned)
+        measured(kept, row, Path(folder), given)
     report(given.out, given.page)
 
 
