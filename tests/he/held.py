@@ -20,12 +20,12 @@ class Party:
     def __init__(self) -> None:
         self.held = self.peak = 0
 
-    def turn(self, function: Callable[[], T]) -> T:
+    def turn(self, function: Callable[..., T], *arguments: Any) -> T:
         """The result of one turn."""
         tracemalloc.reset_peak()
         before, _ = tracemalloc.get_traced_memory()
         try:
-            return function()
+            return function(*arguments)
         finally:
             after, peak = tracemalloc.get_traced_memory()
             self.peak = max(self.peak, self.held + peak - before)
@@ -42,13 +42,13 @@ def peaks(exchange: Any, source: str) -> tuple[int, int]:
     tracemalloc.start()
     try:
         ask = run_initiator(exchange.client(shares, None, ours), 1, pairs)
-        message = client.turn(lambda: next(ask))
+        message = client.turn(next, ask)
         answer = run_responder(exchange.server(PreparedNode(), [], None, None, theirs), message, 1, pairs)
-        reply = server.turn(lambda: next(answer))
+        reply = server.turn(next, answer)
         with suppress(StopIteration):
             while True:
-                message = client.turn(lambda: ask.send(reply))
-                reply = server.turn(lambda: answer.send(message))
+                message = client.turn(ask.send, reply)
+                reply = server.turn(answer.send, message)
     finally:
         tracemalloc.stop()
     return client.peak, server.peak

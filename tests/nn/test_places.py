@@ -84,7 +84,7 @@ def assert_gets_a_layer(model: nn.Module, x: torch.Tensor) -> None:
 def test_a_shift_that_no_layer_takes_is_refused():
     model = network(Square(), Affine(0.25, 1.0), nn.Linear(16, 8))
     assert_gets_a_layer(model, randn(5, 3, 2, 2))
-    with pytest.raises(RuleError, match="scaled and shifted right behind a layer, .* got '3' after '2'"):
+    with pytest.raises(RuleError, match=r"scaled and shifted right behind a layer, .* got '3' after '2'"):
         at_known_size(model, 3, 2, 2)
 
 

@@ -131,7 +131,7 @@ def test_a_quota_of_one(tmp_path):
     with server(tmp_path, quota=Quota(prepared=1)) as service, client(tmp_path, service) as remote:
         found = infer(remote, IMAGES, RunOptions(prepare=2))
         assert all(right(*both) for both in zip(IMAGES, found.logits, strict=True))
-    with pytest.raises(RuleError, match="a quota must have .* keys, prepared >= 1: got prepared=0"):
+    with pytest.raises(RuleError, match=r"a quota must have .* keys, prepared >= 1: got prepared=0"):
         Quota(prepared=0)
 
 

@@ -252,7 +252,7 @@ def test_every_value_with_every_share(t):
     The argument's proof by exhaustion: with 769 five million pairs in 20 seconds.
     """
     twos = (t - 1 & 1 - t).bit_length() - 1
-    for f, bits in ((f, bits) for f in range(twos) for bits in range(2, twos - f)):
+    for f, bits in ((shift, width) for shift in range(twos) for width in range(2, twos - shift)):
         limit = min(1 << f + bits - 1, (t - 1) // 2)
         for most in (0, 1, 2, 3, 5, 6):
             if most >= 1 << bits - 1:

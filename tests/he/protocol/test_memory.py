@@ -72,10 +72,10 @@ def test_memory_of_a_preparation_is_what_is_said(values: int, monkeypatch: pytes
     tracemalloc.start()
     try:
         with suppress(StopIteration):
-            message = ours.turn(lambda: next(asking))
+            message = ours.turn(next, asking)
             while True:
-                reply = theirs.turn(lambda sent=message: session.handle(sent))
-                message = ours.turn(lambda sent=reply: asking.send(sent))
+                reply = theirs.turn(session.handle, message)
+                message = ours.turn(asking.send, reply)
     finally:
         tracemalloc.stop()
     assert client.prepared == client.together == 2
