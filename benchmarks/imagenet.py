@@ -3,8 +3,8 @@
 python benchmarks/imagenet.py PICTURES --sizes 128 160 224 --images 20       PICTURES: a folder of JPEG files, mixed
 
 The network is compiled with some of the pictures and classifies others. Client and server are two processes that did
-not compile it, with gRPC on loopback in between; each image is prepared before it comes. Every logit must be the quantized
-network's. A size's program and figures stay in --out, and the same command goes on where it ended.
+not compile it, with gRPC on loopback in between; each image is prepared before it comes. Every logit must be the
+quantized network's. A size's program and figures stay in --out, and the same command goes on where it ended.
 """
 
 import argparse

@@ -90,12 +90,12 @@ _HOME = {
 
 __all__ = [
     "Aespa2d",
+    "BackgroundPreparation",
     "BlockCirculantConv2d",
     "BlockCirculantLinear",
     "Client",
     "CompileConfig",
     "FitConfig",
-    "BackgroundPreparation",
     "RuleError",
     "SearchConfig",
     "Server",

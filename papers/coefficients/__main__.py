@@ -9,6 +9,7 @@ from math import inf
 
 from benchmarks.efficient_networks import NETWORKS, network_of
 from papers.coefficients.layer import COEFFICIENT_ENCODINGS, CoefficientLayer
+from privcirnet.cli.console import show_text
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.network_links import NetworkLink
 from privcirnet.he.planning.planner import cheapest_layer
@@ -28,4 +29,4 @@ def ciphertexts(network: str) -> Iterator[dict[str, str]]:
 if __name__ == "__main__":
     for network in sys.argv[1:] or NETWORKS:
         for row in ciphertexts(network):
-            print(" | ".join(row.values()), flush=True)
+            show_text(" | ".join(row.values()))

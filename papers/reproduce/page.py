@@ -14,9 +14,9 @@ The printed tables of five papers, as far as they are at hand, beside what this 
 (ours over theirs). Made by
 
 ```bash
-python reproduce.py table=quick page=papers/results.md                    # counts again, seconds and accuracies as stored
-python reproduce.py table=all images=/images page=papers/results.md       # everything measured here; store=FILE keeps it
-python reproduce.py table=privcirnet_table4                            # one table; privcirnet: all of that paper
+python reproduce.py table=quick page=papers/results.md                  # counts again, seconds and accuracies as stored
+python reproduce.py table=all images=/images page=papers/results.md     # everything measured here; store=FILE keeps it
+python reproduce.py table=privcirnet_table4                          # one table; privcirnet: all of that paper
 ```
 
 Counts and bytes are computed exactly and depend on nothing but the code. Seconds are processor seconds of both parties,

@@ -41,7 +41,8 @@ def ends_of(description: Known, levels: int = 0, low: int = 0) -> ImageInterface
     """Return the inputs and outputs of a program.
 
     Args:
-        levels: largest pixel of its data set minus the least; 0 where nobody knows, and pixels fill the program's range.
+        levels: largest pixel of its data set minus the least; 0 where nobody knows, and pixels fill the program's
+            range.
         low: least pixel of its data set.
     """
     pixels = description.pixels

@@ -18,7 +18,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from privcirnet.errors import DoesNotFit, RuleError
@@ -175,7 +175,7 @@ class ParameterCandidate:
     thrifty: bool = False
     squares: tuple[int, ...] = ()
     counted: bool = False
-    divisibility: Divisibility = Divisibility()
+    divisibility: Divisibility = field(default_factory=Divisibility)
 
 
 @dataclass(frozen=True)
