@@ -37,6 +37,7 @@ def main(config: Falcon2020Config) -> None:
     network = stages.load_network(config.init, data)
     program = leveled_program(config, network, data)
     summary = {"stage": "falcon2020", "program": program_facts(program), "config": asdict(config)}
+    facts = _of_program(summary["program"])
     if config.images:
         images, labels = data.held_out(config.images)
         how = RunOptions(config.engine, config.weights_gb, apart=config.processes == 2, warm=True)
@@ -45,9 +46,9 @@ def main(config: Falcon2020Config) -> None:
         reference = predict(network, data, images).argmax(dim=1).numpy()
         result = run.summary(reference, labels.numpy())
         summary |= plain(result)
+        facts |= _of_images(result)
     write_json(Path(config.out) / "summary.json", summary)
     title = f"falcon2020: {len(program.exact.layers)} layers, plan {program.planner}"
-    facts = _of_program(summary["program"]) | (_of_images(result) if config.images else {})
     show(title, {**facts, "saved": Path(config.out) / "summary.json"})
 
 

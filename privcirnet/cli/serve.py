@@ -95,11 +95,13 @@ class ProgramFolders:
 
     def _server(self, folder: Path, signature: bytes, progress: Advance) -> Served:
         """Return the server of a folder's program, interactive or CKKS."""
-        ckks, gigabytes = format_of(folder) == CKKS, self.gigabytes / len(self.folders)
-        server_class = OneMessageServer if ckks else Server
-        program, spectra = (read_ckks(folder, self.key), None) if ckks else read_program(folder, self.key)
-        cache = WeightCache.of(gigabytes, "" if ckks else self.weights_folder)
-        return server_class(program, self.engine, spectra, progress, cache, signature, watched=False)
+        gigabytes = self.gigabytes / len(self.folders)
+        if format_of(folder) == CKKS:
+            cache = WeightCache.of(gigabytes, "")
+            return OneMessageServer(read_ckks(folder, self.key), self.engine, None, progress, cache, signature)
+        program, spectra = read_program(folder, self.key)
+        cache = WeightCache.of(gigabytes, self.weights_folder)
+        return Server(program, self.engine, spectra, progress, cache, signature, watched=False)
 
 
 def check_room(catalogue: Catalogue, limits: StoreLimits) -> None:

@@ -103,7 +103,8 @@ def _plan(data: Any, parameters: LeveledParameters) -> PublicPlan:
     image = tuple(_read.integers(data["image"], 3, 1, MAX_VALUES))
     if len(image) != 3:
         raise _read.refused("must have the three sizes of an image", reprlib.repr(image))
-    first = LinearShape(**{name: _read.integer(data["first"][name], 0, MAX_VALUES) for name in _SIZES})
+    sizes: dict[str, Any] = {name: _read.integer(data["first"][name], 0, MAX_VALUES) for name in _SIZES}
+    first = LinearShape(**sizes)
     pixels, places = first.in_channels * first.height * first.width, first.rows.outputs * first.columns.outputs
     inputs = _read.integer(data["inputs"], 1, MAX_CIPHERTEXTS)
     outputs = _read.integer(data["outputs"], 1, MAX_CIPHERTEXTS)

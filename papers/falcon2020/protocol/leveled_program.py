@@ -13,8 +13,9 @@ from papers.falcon2020.planning.plan import Plan, PublicPlan
 from papers.falcon2020.planning.plans import planner_of
 from privcirnet.he.bfv.parameters import SEAL_SEED_BYTES, key_bytes, message_bytes
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.program import Known, Network, PixelRange
+from privcirnet.he.program.program import Network, PixelRange
 from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.one_message.description import OneMessageDescription
 from privcirnet.he.protocol.wire import MessageSizes
 
 _WORD = 8
@@ -22,7 +23,7 @@ _WORD = 8
 
 
 @dataclass(frozen=True)
-class Description(Known):
+class Description(OneMessageDescription):
     """What both parties know of a program: no weight.
 
     Attributes:

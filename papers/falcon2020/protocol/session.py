@@ -17,7 +17,7 @@ from privcirnet.he.protocol.one_message.session import OneMessageClient, OneMess
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 
 
-class LeveledServer(OneMessageServer):
+class LeveledServer(OneMessageServer[LeveledInferenceServer]):
     """One program, its weights encoded, ready for sessions.
 
     Args:
@@ -52,7 +52,7 @@ class LeveledServer(OneMessageServer):
         return LeveledSession(self, self.loaded(keys))
 
 
-class LeveledSession(OneMessageSession):
+class LeveledSession(OneMessageSession[LeveledInferenceServer]):
     """One client's inferences, one image after the other."""
 
     def __init__(self, server: LeveledServer, keys: Any) -> None:
@@ -80,7 +80,7 @@ class LeveledSession(OneMessageSession):
             self._watched.found.clear()
 
 
-class LeveledClient(OneMessageClient):
+class LeveledClient(OneMessageClient[LeveledInferenceClient]):
     """One client of one leveled program; its results are Python integers, (K,), of a batch image by image."""
 
     def described(self, data: Any, engine: str) -> tuple[Description, Callable[[], LeveledInferenceClient]]:

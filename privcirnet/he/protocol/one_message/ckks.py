@@ -24,8 +24,9 @@ from privcirnet.he.ckks.program import BOOTSTRAPPING, CkksProgram, Rehearsed, me
 from privcirnet.he.ckks.server import CkksServer, Keys, flood_bits, flood_reply
 from privcirnet.he.ckks.slotwise import Layout
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.program import ImpossibleResultError, Known, PixelRange
+from privcirnet.he.program.program import ImpossibleResultError, PixelRange
 from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.one_message.description import OneMessageDescription
 from privcirnet.he.protocol.one_message.reading import CKKS, MAX_CIPHERTEXTS, Message, Reader, check_counts
 from privcirnet.he.protocol.wire import MessageSizes
 from privcirnet.he.rlwe.key_switching import Ciphertext
@@ -44,7 +45,7 @@ _read = Reader("a CKKS program's description")
 
 
 @dataclass(frozen=True)
-class CkksDescription(Known):
+class CkksDescription(OneMessageDescription):
     """The public description of a program: no weight.
 
     Attributes:

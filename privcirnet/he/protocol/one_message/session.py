@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.weight_cache import WeightCache
@@ -12,13 +12,13 @@ from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.interface import Meter, closed, read_greeting, unprepared
 from privcirnet.he.protocol.offline.store import PreparedStore
+from privcirnet.he.protocol.one_message.description import OneMessageDescription
 from privcirnet.he.protocol.one_message.reading import Message
 from privcirnet.he.protocol.wire import MessageSizes
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 
 if TYPE_CHECKING:  # they load the kernels
     from privcirnet.he.ckks.program import CkksProgram
-    from privcirnet.he.protocol.one_message.ckks import CkksDescription
 
 KEYS, REQUEST = 0, 1
 """Positions of the messages from a client; the answer's is :data:`protocol.wire.OUTPUT`."""
@@ -67,7 +67,11 @@ class Asking(Protocol):
         ...
 
 
-class OneMessageServer:
+ServerHalf = TypeVar("ServerHalf", bound=Answering)
+ClientHalf = TypeVar("ClientHalf", bound=Asking)
+
+
+class OneMessageServer(Generic[ServerHalf]):
     """One CKKS program, its weights encoded, ready for sessions.
 
     Args:
@@ -94,11 +98,11 @@ class OneMessageServer:
             progress("network")
         ckks, limit = _ckks(engine), None if cache is None else cache.limit
         self._signature, self._public = signature, ckks.to_dict(program)
-        self.description: CkksDescription = ckks.from_dict(self._public)
-        self.inference: Answering = ckks.CkksInferenceServer(program, engine, inf if limit is None else limit / 1e9)
+        self.description: OneMessageDescription = ckks.from_dict(self._public)
+        self.inference: ServerHalf = ckks.CkksInferenceServer(program, engine, inf if limit is None else limit / 1e9)
 
     @property
-    def known(self) -> "CkksDescription":
+    def known(self) -> OneMessageDescription:
         """The public description of the program."""
         return self.description
 
@@ -116,7 +120,7 @@ class OneMessageServer:
         """Describe the computation and its cost, for the operator."""
         return f"{self.inference.in_words()}; mode=ckks"
 
-    def client(self, engine: str) -> "OneMessageClient":
+    def client(self, engine: str) -> "OneMessageClient[Any]":
         """Return a client in this process."""
         return OneMessageClient(self.greeting(), engine)
 
@@ -126,7 +130,7 @@ class OneMessageServer:
 
     def session(
         self, keys: Bytes | None, store: PreparedStore | None = None, owner: bytes = b""
-    ) -> "OneMessageSession":
+    ) -> "OneMessageSession[ServerHalf]":
         """Return a session with one client; ``store`` is unused: nothing is prepared."""
         return OneMessageSession(self, self.loaded(keys))
 
@@ -137,7 +141,7 @@ class OneMessageServer:
         return self.inference.load_keys(wire.unframe(memoryview(keys), KEYS))
 
 
-class OneMessageSession:
+class OneMessageSession(Generic[ServerHalf]):
     """One client's inferences, one image after the other.
 
     Attributes:
@@ -145,10 +149,11 @@ class OneMessageSession:
         dropped: always empty: there is no prepared work.
     """
 
-    def __init__(self, server: OneMessageServer, keys: Any) -> None:
+    def __init__(self, server: OneMessageServer[ServerHalf], keys: Any) -> None:
         self.meter, self.dropped = Meter(), list[str]()
         self.meters = (self.meter,)
-        self.server, self.keys = server, keys
+        self.server = server
+        self.keys: Any = keys
 
     def handle(self, message: bytes) -> bytes:
         """Return the answer to a request.
@@ -175,7 +180,7 @@ class OneMessageSession:
         self.keys = None
 
 
-class OneMessageClient:
+class OneMessageClient(Generic[ClientHalf]):
     """One client of one CKKS program.
 
     Args:
@@ -202,11 +207,12 @@ class OneMessageClient:
     ) -> None:
         self.meter = Meter()
         self.meters = (self.meter,)
-        self._open: Callable[[], Asking] | None
+        self.description: OneMessageDescription
+        self._open: Callable[[], ClientHalf] | None
         self.description, self._open = self.described(read_greeting(greeting, key, "ckks"), engine)
-        self._inference: Asking | None = None
+        self._inference: ClientHalf | None = None
 
-    def described(self, data: Any, engine: str) -> "tuple[CkksDescription, Callable[[], Asking]]":
+    def described(self, data: Any, engine: str) -> tuple[OneMessageDescription, Callable[[], ClientHalf]]:
         """Return a greeting's description, and a function that opens the client's half.
 
         Raises:
@@ -217,7 +223,7 @@ class OneMessageClient:
         return description, lambda: ckks.CkksInferenceClient(description, engine)
 
     @property
-    def known(self) -> "CkksDescription":
+    def known(self) -> OneMessageDescription:
         """The public description of the program."""
         return self.description
 
@@ -268,7 +274,7 @@ class OneMessageClient:
         self._inference = self._open = None
 
     @property
-    def inference(self) -> Asking:
+    def inference(self) -> ClientHalf:
         """The client's half. Its secret key is made when it is first needed."""
         if self._open is None:
             raise closed()
