@@ -97,7 +97,7 @@ def layer_setup(threads: int = 1, **case: Any) -> Values:
             start = clock()
             client, server = engine_of(_ENGINE).parties(parameters)
             server.load_keys(client.public_keys(layer.column_steps), layer.column_steps)
-            layer.encode_spectrum(layer.spectrum(rows, parameters.plain_modulus), server, "setup")
+            layer.encode_spectrum(layer.spectrum(rows, parameters.plain_modulus), server)
             seconds.append(clock() - start)
             client.close()
     return {"setup": statistics.median(seconds[1:])}  # the first loads compiled kernels

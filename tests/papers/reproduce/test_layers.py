@@ -50,6 +50,11 @@ def test_ensei_s_own_ring_is_for_bytes_alone():
         _ = case.parameters
 
 
+@pytest.mark.slow
+def test_a_layer_is_set_up_in_some_time():
+    assert seconds.layer_setup(conv=[4, 4, 2, 2, 3])["setup"] > 0
+
+
 def test_the_modulus_of_a_transform_carries_the_largest_output():
     found = counts.transform_modulus(8, 1, channels=32, taps=9, n=2048)["p_N"]
     assert found == 147457  # 36 * 4096 + 1
