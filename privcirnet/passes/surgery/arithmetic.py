@@ -22,6 +22,7 @@ from privcirnet.passes.surgery import norms, padding
 from privcirnet.passes.surgery.edit import (
     GraphEditor,
     Replacement,
+    arguments_of,
     constant_of,
     path_of,
     shape_of,
@@ -196,8 +197,8 @@ def concat(edit: GraphEditor, node: fx.Node) -> None:
 def pad(edit: GraphEditor, node: fx.Node) -> None:
     """Replace padding: constants for channels by a concatenation, padding of a map by :mod:`.pads`."""
     source = source_of(node)
-    widths = node.args[1] if len(node.args) > 1 else node.kwargs.get("pad")
-    channels = widths[4:] if isinstance(widths, list | tuple) and len(widths) == 6 and not any(widths[:4]) else ()
+    widths = arguments_of(node, "input", "pad").get("pad")
+    channels = widths[4:] if isinstance(widths, list | tuple) and len(widths) == 6 and not any(widths[:4]) else []
     if len(shape_of(source)) != 4 or not any(channels) or min(channels) < 0 or channels_last(edit, source):
         padding.pad(edit, node)
         return
@@ -331,7 +332,7 @@ def _gated(edit: GraphEditor, node: fx.Node, values: fx.Node, gates: fx.Node) ->
 
 
 _REDUCTIONS = frozenset({"mean", "sum", "amax", "max"})
-_PLACES: dict[Callable[..., object], Callable[[Tensor], Tensor]] = {
+_PLACES: dict[Any, Callable[[Tensor], Tensor]] = {
     torch.mean: lambda x: x.mean((2, 3)),
     F.adaptive_max_pool2d: lambda x: x.amax((2, 3)),
 }
@@ -422,7 +423,7 @@ def _reduce(edit: GraphEditor, node: fx.Node, source: fx.Node, reduced: Callable
     x = x.flatten()[torch.randperm(x.numel(), generator=torch.Generator().manual_seed(0))].view(shape)
     values, factor = reduced(x), reduced(torch.ones(shape)).flatten()[0].item()
     if len(shape) == 3 and after in ((shape[0], shape[2]), (shape[0], 1, shape[2])):
-        ways: dict[Callable[..., object], Callable[[Tensor], Tensor]] = {torch.mean: lambda x: x.mean(1)}
+        ways: dict[Any, Callable[[Tensor], Tensor]] = {torch.mean: lambda x: x.mean(1)}
     elif len(shape) == 4 and after == (shape[0], shape[3]) and _is_mean(source, lambda x: reduced(x) / factor, (1, 2)):
         ways, shape = {torch.mean: lambda x: x.mean((1, 2))}, (shape[0], shape[1] * shape[2], shape[3])
         source = call(edit, node, torch.flatten, (source, 1, 2), shape)
@@ -457,8 +458,8 @@ def _reduce_axis(
     shape, after = shape_of(source), shape_of(node)
     x = torch.rand(shape, generator=torch.Generator().manual_seed(0))
     for axis in (2, 3):
-        window, size = [1, 1], (*shape[:axis], 1, *shape[axis + 1 :])
-        window[axis - 2] = shape[axis]
+        window = (shape[2], 1) if axis == 2 else (1, shape[3])
+        size = (*shape[:axis], 1, *shape[axis + 1 :])
         if after not in (size, (*size[:axis], *size[axis + 1 :])):
             continue
         for pool in (nn.AvgPool2d(window), nn.AvgPool2d(window, divisor_override=1)):
@@ -488,7 +489,7 @@ def _add_stacked(edit: GraphEditor, node: fx.Node, source: fx.Node, reduced: Cal
         return False
     stacked = torch.stack(values, *source.args[1:], **source.kwargs)  # type: ignore[arg-type]
     factor = reduced(torch.ones_like(stacked)).flatten()[0].item() / len(parts)
-    if not torch.allclose(reduced(stacked), factor * sum(values), atol=1e-5):
+    if not torch.allclose(reduced(stacked), factor * sum(values, torch.zeros(())), atol=1e-5):
         return False
     first, *terms = [part for part in parts if isinstance(part, fx.Node)]
     last = first

@@ -20,7 +20,7 @@ from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention, softm
 from privcirnet.nn.moves import Rearrange, SliceChannels
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.supported_modules import kind_of
-from privcirnet.passes.surgery.edit import TRAIN, GraphEditor, Replacement, path_of, shape_of, values_of
+from privcirnet.passes.surgery.edit import TRAIN, GraphEditor, Replacement, arguments_of, path_of, shape_of, values_of
 from privcirnet.passes.surgery.layout import move_behind
 from privcirnet.passes.surgery.multihead import Multihead
 
@@ -158,7 +158,7 @@ def join_parts(edit: GraphEditor) -> None:
         width, parts = shape_of(node)[-1], list(node.args)
         channels = [_channels_of(edit, part) for part in parts]
         source = parts[0].all_input_nodes[0]
-        whole = isinstance(edit.module(source), nn.Linear) and edit.module(source).out_features == 3 * width
+        whole = isinstance(layer := edit.module(source), nn.Linear) and layer.out_features == 3 * width
         if whole and channels == [(i * width, width) for i in range(3)] and set(source.users) == set(parts):
             node.args = (source,)
             continue
@@ -188,7 +188,7 @@ def _channels_of(edit: GraphEditor, node: fx.Node) -> tuple[int, int] | None:
 def _scaled_dot(edit: GraphEditor, node: fx.Node) -> _Attention:
     """Return the attention of torch's scaled_dot_product_attention."""
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    arguments: dict[str, Any] = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    arguments = arguments_of(node, *names)
     parts, mask = (arguments["query"], arguments["key"], arguments["value"]), arguments.get("attn_mask")
     if any("constant" in part.meta for part in parts):
         raise _UnlikeError("let queries, keys and values depend on the image")
@@ -294,7 +294,7 @@ def _put(edit: GraphEditor, attention: _Attention) -> None:
         key_slice = _as_slice(unmasked) if len(unmasked) < constants.shape[-1] else None
         constants = constants[..., key_slice] if key_slice else constants
     query, key, value = attention.parts
-    scale, of_heads = (attention.scale, None) if isinstance(attention.scale, float) else (1.0, attention.scale)
+    scale, of_heads = (1.0, attention.scale) if isinstance(attention.scale, Tensor) else (attention.scale, None)
     if len({query, key, value}) == 3:
         query, of_query = _without_factor(edit, query)
         key, of_key = _without_factor(edit, key)
@@ -458,7 +458,7 @@ def _product(node: fx.Node) -> _Product:
         raise _UnlikeError(_WRITE)
     names = dict(zip(shared, ("n", "nh", "nwh")[len(shared) - 1], strict=True)) | {summed.pop(): "s"}
     names |= {letter: "x" if letter in left else "y" for letter in alone}
-    return _Product(*factors, *axes).renamed(names)
+    return _Product(factors[0], factors[1], left, right, result).renamed(names)
 
 
 def _reshaped(axes: str, before: tuple[int, ...], after: tuple[int, ...]) -> str:

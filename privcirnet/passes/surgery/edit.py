@@ -226,6 +226,16 @@ def path_of(node: fx.Node) -> str:
     return str(node.target) if node.op == "call_module" else node.name
 
 
+def arguments_of(node: fx.Node, *names: str, behind: int = 0) -> dict[str, Any]:
+    """Return a node's arguments by name.
+
+    Args:
+        names: names of the positional ones, in order.
+        behind: number of positional ones in front that are left out.
+    """
+    return dict(zip(names, node.args[behind:], strict=False)) | node.kwargs
+
+
 def shape_of(node: fx.Node) -> tuple[int, ...]:
     """Return the shape of a node's value as its writer knows it, () if it is no single tensor."""
     return node.meta.get("shape") or ()

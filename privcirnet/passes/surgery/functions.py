@@ -16,7 +16,16 @@ from privcirnet.nn.moves import Concat, Rearrange
 from privcirnet.nn.supported_modules import FUNCTIONS, kind_of, named
 from privcirnet.passes.surgery import resampling
 from privcirnet.passes.surgery.arithmetic import call
-from privcirnet.passes.surgery.edit import ONE_MORE, GraphEditor, Replacement, path_of, shape_of, source_of, values_of
+from privcirnet.passes.surgery.edit import (
+    ONE_MORE,
+    GraphEditor,
+    Replacement,
+    arguments_of,
+    path_of,
+    shape_of,
+    source_of,
+    values_of,
+)
 from privcirnet.passes.surgery.layout import channels_last
 from privcirnet.passes.surgery.windows import side_of, window_of
 
@@ -38,7 +47,7 @@ def as_modules(edit: GraphEditor, node: fx.Node) -> list[fx.Node]:
     Returns:
         The module's node, if there is one, which is left to replace.
     """
-    arguments: dict[str, Any] = dict(zip(_NAMES[named(edit.graph, node)], node.args, strict=False)) | node.kwargs
+    arguments = arguments_of(node, *_NAMES[named(edit.graph, node)])
     source = arguments.pop("input", None)
     module = None
     if isinstance(source, fx.Node) and values_of(node) == [source]:
@@ -77,7 +86,7 @@ def normalized(edit: GraphEditor, node: fx.Node) -> list[fx.Node]:
     Returns:
         The norm's node, if there is one, which is left to replace.
     """
-    arguments: dict[str, Any] = dict(zip(("input", "p", "dim", "eps"), node.args, strict=False)) | node.kwargs
+    arguments = arguments_of(node, "input", "p", "dim", "eps")
     dim, shape = arguments.get("dim", 1), shape_of(source_of(node))
     if arguments.get("p", 2) != 2 or not isinstance(dim, int) or dim % len(shape) == 0:
         edit.cannot(node, "normalize vectors by their Euclidean lengths, along one axis")

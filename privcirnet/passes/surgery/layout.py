@@ -232,12 +232,13 @@ def _put_together(edit: GraphEditor, node: fx.Node, kind: str, count: int) -> fx
         The node that has its value as it was; None if it works on more than single values or channels.
     """
     shape, norm = shape_of(node), edit.module(node)
+    rank = len(shape)
     values = [source for source in node.all_input_nodes if "constant" not in source.meta]
-    channels = isinstance(norm, nn.Linear | nn.LayerNorm | nn.RMSNorm | nn.BatchNorm1d) and len(shape) > 1
+    channels = isinstance(norm, nn.Linear | nn.LayerNorm | nn.RMSNorm | nn.BatchNorm1d) and rank > 1
     channels |= kind == "function" and getattr(node.target, "__name__", "") in _OF_CHANNELS
-    if isinstance(norm, nn.BatchNorm1d) and (len(shape) != 2 or edit.calls(node.target) > 1):
+    if isinstance(norm, nn.BatchNorm1d) and (rank != 2 or edit.calls(node.target) > 1):
         return None
-    if not (channels or kind in ALIKE) or len({len(shape_of(source)) for source in values} | {len(shape)}) > 1:
+    if not (channels or kind in ALIKE) or len({len(shape_of(source)) for source in values} | {rank}) > 1:
         return None
     for source in node.all_input_nodes:
         constant = source.meta.get("constant")
@@ -280,7 +281,7 @@ def _give_first(node: fx.Node, axis: int) -> fx.Node:
 def _average(node: fx.Node, axis: int) -> fx.Node | None:
     """Let a mean over axes other than that of images read images first."""
     source, *options = (*node.args, *node.kwargs.values())
-    named = dict(zip(("dim", "keepdim"), options, strict=False)) | dict(node.kwargs)
+    named: dict[str, Any] = dict(zip(("dim", "keepdim"), options, strict=False)) | dict(node.kwargs)
     rank, dims = len(shape_of(node.all_input_nodes[0])), named.get("dim")
     axes = {dim % rank for dim in ([dims] if isinstance(dims, int) else dims or ())}
     if not isinstance(source, fx.Node) or not axes or axis in axes:

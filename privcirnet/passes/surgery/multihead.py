@@ -65,16 +65,16 @@ class Multihead(nn.Module):
             got, remedy = f"values of {len(query.shape)} axes", "give it values (N, T, C)"
             raise RuleError(_RULE, got=got, remedy=remedy)
         if query is key and key is value and self._qkv_same_embed_dim:
-            parts = self.qkv(self._images_first(query)).chunk(3, -1)
+            q, k, v = self.qkv(self._images_first(query)).chunk(3, -1)
         else:
             inputs = (self._images_first(tensor) for tensor in (query, key, value))
-            parts = tuple(layer(tensor) for layer, tensor in zip((self.q, self.k, self.v), inputs, strict=True))
-        constants = _masks(attn_mask, key_padding_mask, parts[0])
-        q, k, v, constants = self._with_more_keys(*parts, constants)
+            q, k, v = (layer(tensor) for layer, tensor in zip((self.q, self.k, self.v), inputs, strict=True))
+        constants = _masks(attn_mask, key_padding_mask, q)
+        q, k, v, constants = self._with_more_keys(q, k, v, constants)
         q, k, v = (tensor.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for tensor in (q, k, v))
         weights: Tensor | None = None
         if need_weights:
-            scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+            scores: Tensor = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
             weights = (scores if constants is None else scores + constants).softmax(-1)
             result = weights @ v
             weights = weights.mean(1) if average_attn_weights else weights
@@ -90,7 +90,9 @@ class Multihead(nn.Module):
         self, q: Tensor, k: Tensor, v: Tensor, constants: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Put the additional keys of a module in front; their order does not matter."""
-        more = [(self.bias_k, self.bias_v)] if self.bias_k is not None else []
+        more: list[tuple[Tensor, Tensor]] = []
+        if self.bias_k is not None and self.bias_v is not None:
+            more.append((self.bias_k, self.bias_v))
         if self.add_zero_attn:
             zeros = self.out_proj.weight.new_zeros(1, 1, k.shape[-1])
             more.append((zeros, zeros))

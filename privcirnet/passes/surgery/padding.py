@@ -201,15 +201,21 @@ def _with(zeros: Zeros, values: Tensor) -> Tensor:
 def _pad_with_zeros(edit: GraphEditor, node: fx.Node, zeros: Zeros) -> None:
     """Let the convolutions that read a node pad by themselves, or a depthwise one that does nothing else."""
     source, kind = node.all_input_nodes[0], named(edit.graph, node)
-    around = [zeros_around(conv) if isinstance(conv := edit.module(user), nn.Conv2d) else None for user in node.users]
+    padded = {
+        path_of(user): with_zeros(conv, zeros.plus(inner))
+        for user in node.users
+        if isinstance(conv := edit.module(user), nn.Conv2d) and (inner := zeros_around(conv)) is not None
+    }
     alone = all(edit.calls(user.target) == 1 and kind_of(edit.graph, user) == "layer" for user in node.users)
-    if alone and None not in around:
-        for user, inner in zip(node.users, around, strict=True):
-            edit.graph.set_submodule(path_of(user), with_zeros(edit.module(user), zeros.plus(inner)))
+    if alone and len(padded) == len(node.users):
+        for path, conv in padded.items():
+            edit.graph.set_submodule(path, conv)
         edit.changes.append(Replacement(path_of(node), kind, "padding of the convolutions behind"))
     else:
         source = edit.put_layer_before(node, source, kind)
-        edit.graph.set_submodule(path_of(source), with_zeros(edit.module(source), zeros))
+        layer = edit.module(source)
+        assert isinstance(layer, nn.Conv2d)
+        edit.graph.set_submodule(path_of(source), with_zeros(layer, zeros))
         source.meta["shape"] = shape_of(node)
     edit.put_for(node, source)
 
@@ -261,6 +267,7 @@ def transpose(edit: GraphEditor, node: fx.Node) -> None:
     """
     conv, (_, out, *after) = edit.module(node), shape_of(node)
     assert isinstance(conv, nn.ConvTranspose2d)
+    assert isinstance(conv.padding, tuple)
     if conv.padding_mode != "zeros":
         edit.cannot(node, "pad a transposed convolution with zeros")
         return

@@ -23,7 +23,15 @@ from privcirnet.nn.graph import is_plain_layer
 from privcirnet.nn.moves import Rearrange
 from privcirnet.nn.norm import TokenBatchNorm, with_state_of
 from privcirnet.nn.supported_modules import kind_of, named
-from privcirnet.passes.surgery.edit import GraphEditor, Replacement, path_of, shape_of, values_of
+from privcirnet.passes.surgery.edit import (
+    GraphEditor,
+    Replacement,
+    arguments_of,
+    path_of,
+    shape_of,
+    source_of,
+    values_of,
+)
 from privcirnet.passes.surgery.layout import ALIKE, move_behind
 from privcirnet.passes.surgery.norms import of_maps
 
@@ -47,7 +55,7 @@ MODULES: dict[type[nn.Module], type[nn.Module]] = {
 """Module of signals -> module of maps that does the same."""
 _POOL = ("kernel_size", "stride", "padding")
 _CONV = ("weight", "bias", "stride", "padding", "dilation", "groups")
-FUNCTIONS: dict[Callable[..., Any], tuple[Callable[..., Any], tuple[str, ...]]] = {
+FUNCTIONS: dict[Any, tuple[Callable[..., Any], tuple[str, ...]]] = {
     **dict.fromkeys((F.conv1d, torch.conv1d), (F.conv2d, _CONV)),
     **dict.fromkeys(
         (F.max_pool1d, torch.max_pool1d, F.max_pool1d_with_indices),
@@ -157,8 +165,8 @@ def _read_map(edit: GraphEditor, node: fx.Node, source: fx.Node) -> None:
             row = move_behind(source, "reshape", (*shape[:-1], 1, shape[-1]))
             row.meta["constant"] = constant.reshape(row.meta["shape"])
             node.replace_input_with(source, row)
-    elif source.target == "squeeze" and source.args[1:] == (2,) and len(shape_of(source.args[0])) == _AXES + 1:
-        node.replace_input_with(source, source.args[0])
+    elif source.target == "squeeze" and source.args[1:] == (2,) and len(shape_of(source_of(source))) == _AXES + 1:
+        node.replace_input_with(source, source_of(source))
     else:
         rows = (user for user in source.users if user.target == "unsqueeze" and user.args[1:] == (2,))
         node.replace_input_with(source, next(rows, None) or move_behind(source, "unsqueeze", 2))
@@ -169,23 +177,23 @@ def _settle(edit: GraphEditor, node: fx.Node) -> None:
     module, kind, name = edit.module(node), kind_of(edit.graph, node), named(edit.graph, node)
     if node.target in FUNCTIONS:
         target, names = FUNCTIONS[node.target]
-        settings = dict(zip(names, node.args[1:], strict=False)) | node.kwargs
+        settings = arguments_of(node, *names, behind=1)
         node.args, node.kwargs = node.args[:1], {key: _with_row(key, value) for key, value in settings.items()}
         node.target = target
         if "weight" in node.kwargs:
             _read_kernel(node)
     elif kind == "pad" and module is None:
-        widths = node.args[1] if len(node.args) > 1 else node.kwargs["pad"]
-        rest = {key: value for key, value in node.kwargs.items() if key != "pad"}
-        node.args, node.kwargs = (node.args[0], [*widths[:2], 0, 0, *widths[2:]], *node.args[2:]), rest
+        settings = arguments_of(node, "pad", behind=1)
+        widths = settings.pop("pad")
+        node.args, node.kwargs = (node.args[0], [*widths[:2], 0, 0, *widths[2:]], *node.args[2:]), settings
     elif kind == "upsample" and module is None:
         names = "size", "scale_factor"
-        settings = dict(zip(names, node.args[1:3], strict=False)) | node.kwargs
+        settings = arguments_of(node, *names, behind=1)
         node.args = (node.args[0], *(_with_row(key, settings.pop(key, None)) for key in names), *node.args[3:])
         node.kwargs = settings
     elif kind in _ALONG_AN_AXIS and module is None:
-        place, axis = 1, node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", -1 if kind == "gated" else 0)
-        node.args, node.kwargs = (*node.args[:place], _axis(axis)), {}
+        axis = arguments_of(node, "dim", behind=1).get("dim", -1 if kind == "gated" else 0)
+        node.args, node.kwargs = (*node.args[:1], _axis(axis)), {}
     elif module is not None:
         widened = _of_maps(module)
         if widened is not module:
@@ -220,9 +228,10 @@ def _of_maps(module: nn.Module) -> nn.Module:
     """Return the module that does the same on maps of one row, with the same parameters; itself if it does."""
     if isinstance(module, nn.BatchNorm1d):
         return of_maps(module)
+    if isinstance(module, nn.GLU) and _axis(module.dim) != module.dim:
+        return nn.GLU(_axis(module.dim))
     if (kind := _kind_for(module)) is None:
-        turned = isinstance(module, nn.GLU) and _axis(module.dim) != module.dim
-        return nn.GLU(_axis(module.dim)) if turned else module
+        return module
     names = [name for name in inspect.signature(kind).parameters if hasattr(module, name)]
     options = {name: _with_row(name, getattr(module, name)) for name in names}
     if "bias" in options:
@@ -230,6 +239,7 @@ def _of_maps(module: nn.Module) -> nn.Module:
     widened = kind(**options)
     if not isinstance(module, nn.Conv1d | nn.ConvTranspose1d):
         return with_state_of(module, widened)
+    assert isinstance(widened, nn.Conv2d | nn.ConvTranspose2d)
     take_weight_(widened, module, lambda rows: rows.unsqueeze(2))
     widened.bias = module.bias
     return widened.train(module.training)

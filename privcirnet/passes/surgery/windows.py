@@ -6,7 +6,6 @@ present image size does not fit a forward or its pools, another is searched.
 
 import copy
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -17,7 +16,7 @@ from privcirnet.nn.moves import Rearrange
 from privcirnet.nn.supported_modules import kind_of, named
 from privcirnet.nn.windows import Zeros, average_of, divisor_of, pair, reach_of, with_zeros
 from privcirnet.passes.shape_tracing import trace_at
-from privcirnet.passes.surgery.edit import ONE_MORE, TRAIN, TWO_MORE, GraphEditor, path_of, shape_of
+from privcirnet.passes.surgery.edit import ONE_MORE, TRAIN, TWO_MORE, GraphEditor, arguments_of, path_of, shape_of
 from privcirnet.passes.surgery.resampling import resample
 
 _OVERLAP = "use pools whose windows are all of one size"
@@ -81,7 +80,7 @@ def window_of(graph: fx.GraphModule, node: fx.Node) -> nn.AvgPool2d | nn.MaxPool
     if (name := named(graph, node)) not in _KINDS:
         return None
     kind, names = _KINDS[name]
-    arguments: dict[str, Any] = {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
+    arguments = arguments_of(node, *names, behind=1)
     options = {name: value for name, value in arguments.items() if name in names and value is not None}
     return kind(**options)  # type: ignore[return-value]
 
