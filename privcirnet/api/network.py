@@ -72,19 +72,21 @@ def network(source: str | Path, *, size: int = 0, classes: Sequence[str] = ()) -
     named = not isinstance(classes, str) and len(classes) != 1
     check(named, "classes must be the names of several", repr(classes), 'use ["cat", "dog"]')
     checkpoint = _checkpoint_at(str(source))
-    if checkpoint.inputs is None:
+    inputs = checkpoint.inputs
+    if inputs is None:
         remedy = f"make it again: train.py evaluate={source} compact=rows8, with its data="
         raise RuleError("a checkpoint must say what its network reads", got=source, remedy=remedy)
     if size:
-        shape = checkpoint.inputs.shape[0], size, size
-        checkpoint = replace(checkpoint, inputs=replace(checkpoint.inputs, shape=shape))
+        inputs = replace(inputs, shape=(inputs.shape[0], size, size))
     if classes:
-        checkpoint = replace(checkpoint, inputs=replace(checkpoint.inputs, classes=tuple(classes)))
-        model = create(checkpoint.model, len(classes), checkpoint.inputs.shape, checkpoint.arguments).eval()
+        inputs = replace(inputs, classes=tuple(classes))
+    checkpoint = replace(checkpoint, inputs=inputs)
+    if classes:
+        model = create(checkpoint.model, len(classes), inputs.shape, checkpoint.arguments).eval()
         load_fitting_(model, checkpoint)
     else:
-        model = build(checkpoint, len(checkpoint.inputs.classes), checkpoint.inputs.shape)
-    facts: dict[str, Any] = {"classes": checkpoint.inputs.classes, "preprocess": partial(_image, checkpoint.inputs)}
+        model = build(checkpoint, len(inputs.classes), inputs.shape)
+    facts: dict[str, Any] = {"classes": inputs.classes, "preprocess": partial(_image, inputs)}
     facts["meta"] = getattr(model, "meta", {}) | {FACTS: replace(checkpoint, tensors={})}
     vars(model).update(facts)
     return model

@@ -61,7 +61,7 @@ def search(
     model = with_plain_weights(model)
     he = HEConfig(profile=named(profile), link=link)
     config = configured("search", SearchConfig, config, settings)
-    fields = vars(config) | {"recipe": RecipeConfig(**asdict(config.recipe))}
+    fields: dict[str, Any] = vars(config) | {"recipe": RecipeConfig(**asdict(config.recipe))}
     run = SearchRunConfig(**fields, he=he)
     images, bar = OwnImages(data, None, partial(logits_of_one, model)), bars(progress)
     model = _priced(model, next(images.sampled(1, 1))[0], bool(config.activations))

@@ -114,9 +114,9 @@ def refined(
         score: function that scores a plan; less is better.
         more: function that tells whether another plan may be scored.
     """
-    assert candidate.score is not None
     scored = [candidate.solution.block_sizes]
     while True:
+        assert candidate.score is not None
         sizes = candidate.solution.block_sizes
         for plan in swaps(sizes, sensitivity, *rules):
             if plan in scored:

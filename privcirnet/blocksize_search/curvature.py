@@ -38,7 +38,7 @@ import math
 import statistics
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import NamedTuple
 
@@ -301,10 +301,7 @@ class OutputCurvature:
 
             output.register_hook(squared)
 
-        hooks = [
-            layer.register_forward_hook(lambda module, inputs, output, name=name: counted(name, module, inputs, output))
-            for name, layer in self._layers.items()
-        ]
+        hooks = [layer.register_forward_hook(partial(counted, name)) for name, layer in self._layers.items()]
         try:
             with evaluating(model), torch.enable_grad():
                 images = images.detach().requires_grad_()  # all weights may be frozen

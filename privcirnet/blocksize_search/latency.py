@@ -107,7 +107,7 @@ def layer_shapes(model: nn.Module, image: torch.Tensor) -> dict[str, LinearShape
         size: tuple[int, ...] = tuple(inputs[0].shape[1:])
         if isinstance(module, nn.Linear) and len(size) > 1:
             shapes[name] = LinearShape.gemm(prod(size[:-1]), module.in_features, module.out_features)
-        elif len(size) in (1, 3):
+        elif len(size) in (1, 3) and not isinstance(module, nn.Conv1d):
             channels, height, width = (*size, 1, 1)[:3]
             shapes[name] = linear_shape(module, (channels, height, width), name)
         else:

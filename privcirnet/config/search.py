@@ -146,7 +146,7 @@ class SearchRunConfig(SearchConfig, TrainedConfig):
     """Settings of search.py: choose a block size for every layer under a latency budget."""
 
     out: str = "${root}/search"
-    recipe: RecipeConfig = field(default_factory=RecipeConfig)
+    recipe: RecipeConfig = field(default_factory=RecipeConfig)  # pyright: ignore[reportIncompatibleVariableOverride]
     """how plans are trained in a race: as fine-tuning will train the chosen one."""
 
     def __post_init__(self) -> None:

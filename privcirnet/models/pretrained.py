@@ -110,7 +110,7 @@ def pretrained(name: str) -> Pretrained | None:
 
 def imagenet_classes() -> tuple[str, ...]:
     """Return a name of each of ImageNet's 1,000 classes by label: its first one, or all if that is another's, too."""
-    from timm.data import ImageNetInfo
+    from timm.data.imagenet_info import ImageNetInfo
 
     info = ImageNetInfo()
     names = [info.index_to_description(label) for label in range(info.num_classes())]

@@ -66,6 +66,7 @@ class SoftmaxAttention(nn.Module):
     torch.Size([3, 5, 8])
     """
 
+    bias: nn.Parameter | None
     masked: Tensor | None
 
     def __init__(self, heads: int, scale: float | None = None, constants: Tensor | None = None) -> None:

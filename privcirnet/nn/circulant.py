@@ -13,10 +13,11 @@ as large as on one dense entry, AdamW is not affected.
 import difflib
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError, listed
@@ -153,7 +154,7 @@ def make_circulant_(
     parametrize.register_parametrization(layer, "weight", BlockCirculant(block_size, size if padded else None))
 
 
-def take_weight_(layer: WeightedLayer, source: WeightedLayer, form: Callable[[Tensor], Tensor]) -> None:
+def take_weight_(layer: nn.Linear | _ConvNd, source: nn.Linear | _ConvNd, form: Callable[[Tensor], Tensor]) -> None:
     """Give a layer the weight of another one in a new form, circulant if that is; both share their memory.
 
     Args:
@@ -163,10 +164,11 @@ def take_weight_(layer: WeightedLayer, source: WeightedLayer, form: Callable[[Te
     plain = block_size_of(source) == 1
     layer.weight = nn.Parameter(form(source.weight.detach()), requires_grad=source.weight.requires_grad)
     if not plain:
-        chain = source.parametrizations["weight"]  # type: ignore[index]
+        chain = cast(parametrize.ParametrizationList, source.parametrizations["weight"])  # type: ignore[index]
         structure = next(part for part in chain if isinstance(part, BlockCirculant))
         parametrize.register_parametrization(layer, "weight", BlockCirculant(structure.block_size, structure.size))
-        rows = nn.Parameter(form(chain.original.detach()), requires_grad=chain.original.requires_grad)
+        original = cast(Tensor, chain.original)
+        rows = nn.Parameter(form(original.detach()), requires_grad=original.requires_grad)
         layer.parametrizations["weight"].original = rows  # type: ignore[index]
 
 

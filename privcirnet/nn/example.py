@@ -47,8 +47,7 @@ def _sizes(model: nn.Module) -> list[tuple[int, ...]]:
     """Return image sizes to try: that of its graph, or all that its first layer could read."""
     if size := getattr(model, "meta", {}).get(IMAGE):
         return [size]
-    layers = nn.Conv1d | nn.Conv2d | nn.Linear
-    first = next((module for module in model.modules() if isinstance(module, layers)), None)
+    first = next((module for module in model.modules() if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Linear)), None)
     if isinstance(first, nn.Linear):
         return [(first.in_features,), (4, first.in_features)]
     if isinstance(first, nn.Conv1d):

@@ -6,7 +6,7 @@ Cost: one symbolic run of the network's forward; computes nothing on tensors.
 import operator
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, fx, nn
@@ -167,7 +167,7 @@ def module_of(graph: fx.GraphModule, node: fx.Node) -> nn.Module | None:
     return graph.get_submodule(str(node.target)) if node.op == "call_module" else None
 
 
-def is_plain_layer(module: nn.Module | None) -> bool:
+def is_plain_layer(module: nn.Module | None) -> TypeGuard[WeightedLayer]:
     """Return whether a module computes what torch's Linear, Conv1d or Conv2d does: a subclass may do more.
 
     timm's own Linear, known by name, does.

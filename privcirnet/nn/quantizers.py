@@ -135,10 +135,10 @@ class ActivationQuantizer(Quantizer):
         clipped = rounded.clamp(*(end * 2.0 ** int(self.log_step) for end in self.ends))
         return clipped if self.training else clipped.double()
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any, **named: Any) -> None:
         exponents = state_dict.get(f"{prefix}exponents")
         self.exponents = None if exponents is None else torch.empty_like(exponents, device=self.kind.device)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(state_dict, prefix, *rest, **named)
 
     def extra_repr(self) -> str:
         return f"bits={self.bits}, log_step={int(self.log_step)}"

@@ -60,8 +60,8 @@ def _writing(name: str) -> Callable[[fx.Proxy, Any], Any]:
     return lambda self, other: self.tracer.create_proxy("call_function", target, (self, other), {})
 
 
-for _name in _OPERATORS:
-    setattr(Proxy, f"__i{_name}__", _writing(f"i{_name}"))
+for _operator in _OPERATORS:
+    setattr(Proxy, f"__i{_operator}__", _writing(f"i{_operator}"))
 
 
 class RecordedOperation(NamedTuple):

@@ -63,8 +63,8 @@ def with_zeros(conv: nn.Conv2d, zeros: Zeros) -> nn.Conv2d:
     (torch.Size([1, 1, 4, 4]), Zeros(top=0, bottom=1, left=0, right=1))
     """
     padded, alike = object.__new__(type(conv)), zeros.top == zeros.bottom and zeros.left == zeros.right
-    vars(padded).update(vars(conv))  # copy.copy refuses circulant weights
-    padded.padding_mode = "zeros" if alike else "constant"
+    mode = "zeros" if alike else "constant"
+    vars(padded).update(vars(conv), padding_mode=mode)  # copy.copy refuses circulant weights
     padded.padding = (zeros.top, zeros.left) if alike else (0, 0)
     padded._reversed_padding_repeated_twice = [zeros.left, zeros.right, zeros.top, zeros.bottom]
     return padded

@@ -116,7 +116,7 @@ def compose_(fused: fx.GraphModule, seconds: Collection[str]) -> fx.GraphModule:
 def _is_pointwise(fused: fx.GraphModule, node: fx.Node, calls: Counter[object]) -> bool:
     """Return whether a node alone calls a 1 x 1 convolution whose weights are whole blocks and not quantized."""
     layer = module_of(fused, node)
-    if not isinstance(layer, nn.Conv2d) or not is_plain_layer(layer) or calls[node.target] > 1:
+    if not is_plain_layer(layer) or not isinstance(layer, nn.Conv2d) or calls[node.target] > 1:
         return False
     structures = layer.parametrizations["weight"] if parametrize.is_parametrized(layer, "weight") else ()  # type: ignore[index]
     whole = all(isinstance(structure, BlockCirculant) and structure.size is None for structure in structures)

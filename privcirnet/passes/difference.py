@@ -6,13 +6,14 @@ or compiles it can compare. Changes of other verbs are compared at once, on the 
 
 import warnings
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.errors import listed
 from privcirnet.nn.graph import evaluating
-from privcirnet.nn.quantization_steps import called_modules, weighted_modules
+from privcirnet.nn.quantization_steps import called_modules
 from privcirnet.nn.quantizers import ActivationQuantizer
 
 IMAGES = 64
@@ -113,8 +114,8 @@ def rounded_away(graph: fx.GraphModule) -> list[str]:
             with evaluating(module):
                 lost += _named("input channel", module(images).transpose(0, 1), images.transpose(0, 1))
     for node, layer in called_modules(graph):
-        if layer in weighted_modules(graph):
-            weight = layer.parametrizations["weight"].original  # type: ignore[index, union-attr]
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            weight = cast(Tensor, layer.parametrizations["weight"].original)  # type: ignore[index, union-attr]
             if len(weight) == len(layer.weight):  # else it is circulant
                 lost += _named(f"row of {str(node.target)!r}", layer.weight, weight)
     return lost

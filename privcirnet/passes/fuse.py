@@ -22,7 +22,7 @@ import copy
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, fx, nn
@@ -145,7 +145,7 @@ def _in_double_precision() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def is_fused(network: nn.Module) -> bool:
+def is_fused(network: nn.Module) -> TypeGuard[fx.GraphModule]:
     """Return whether a network is one of :func:`fuse_at`, or of :func:`fuse` for a known size of images."""
     return isinstance(network, fx.GraphModule) and bool(network.meta.get(FUSED))
 
@@ -325,9 +325,10 @@ def _fold_pools_before_norms_(fused: fx.GraphModule, calls: Mapping[Any, int]) -
     """Make divisors of averages that norms alone read powers of two; a norm of s x has s^2 times the epsilon."""
     for node in fused.graph.nodes:
         pool = module_of(fused, node)
-        divisor = divisor_of(pool) if isinstance(pool, nn.AvgPool2d) and calls[node.target] == 1 else None
-        behind = neighbours.layers_behind(fused, node, _NORMS) if divisor else None
-        if not divisor or not behind or any(calls[reader.target] > 1 for reader in behind):
+        if not isinstance(pool, nn.AvgPool2d) or calls[node.target] > 1 or not (divisor := divisor_of(pool)):
+            continue
+        behind = neighbours.layers_behind(fused, node, _NORMS)
+        if not behind or any(calls[reader.target] > 1 for reader in behind):
             continue
         pool.divisor_override = power = power_beside(divisor)
         for norm in (module_of(fused, reader) for reader in behind):

@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.node import map_arg
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.nn.activations import Aespa
@@ -137,8 +138,8 @@ class _Twins:
         def value_of(source: fx.Node) -> Any:
             return self._values[source][batch][which]
 
-        args, kwargs = fx.node.map_arg(node.args, value_of), fx.node.map_arg(node.kwargs, value_of)
-        return getattr(interpreter, node.op)(node.target, args, kwargs)
+        arguments: Any = map_arg((node.args, node.kwargs), value_of)
+        return getattr(interpreter, node.op)(node.target, *arguments)
 
     def _differ(self, node: fx.Node) -> bool:
         """Return whether the two networks' inputs of a node differ."""
@@ -147,7 +148,7 @@ class _Twins:
     def _can_be_fitted(self, name: str) -> bool:
         layer, circulant = self._dense.get_submodule(name), self._circulant.get_submodule(name)
         b = block_size_of(circulant)
-        if not is_plain_layer(layer) or any(size % b for size in layer.weight.shape[:2]):  # type: ignore[index,union-attr]
+        if not is_plain_layer(layer) or any(size % b for size in layer.weight.shape[:2]):
             return False
         return isinstance(layer, nn.Linear) or layer.groups == 1
 
@@ -159,7 +160,7 @@ class _Twins:
         layer = layer_before(self._dense, node)
         if layer is None or str(layer.target) not in self._names:
             return None
-        of = module_of(self._circulant, layer)
+        of = self._circulant.get_submodule(str(layer.target))
         fits = isinstance(norm, TokenBatchNorm) == isinstance(of, nn.Linear) and not _is_blocked(
             module_of(self._dense, node)
         )

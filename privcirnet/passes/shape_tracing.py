@@ -84,7 +84,7 @@ class _SizedTracer(Tracer):
     def _record(self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any], *more: Any) -> Any:
         if kind == "placeholder" and args:  # an option of the forward keeps its default
             return args[0]
-        name = getattr(target, "__name__", target)
+        name: str = getattr(target, "__name__", str(target))
         if name in _FILLED:
             return self._value(kind, target, args, kwargs)
         if kind == "call_method" and name in _SHAPED_AS:

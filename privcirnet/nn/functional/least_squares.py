@@ -14,6 +14,8 @@ Cost: (inputs)^3 / b^2 multiplications, and (inputs)^2 (samples) for the moments
 """
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Generator, Tensor, nn, randperm
@@ -21,6 +23,7 @@ from torch import Generator, Tensor, nn, randperm
 from privcirnet.nn.functional.circulant import check_block_size, diagonals
 from privcirnet.nn.windows import surrounded
 
+_fft, _linalg = cast(Any, torch.fft), cast(Any, torch.linalg)  # torch does not give their types
 RIDGE = 1e-2
 """Least weight of the entries' own squared change, in means of the inputs' variances."""
 
@@ -46,8 +49,8 @@ class Moments:
     @classmethod
     def zeros(cls, out: int, into: int, device: torch.device | None = None) -> "Moments":
         """Return the moments of no sample."""
-        shapes = (into, into), (out, into), (into,), (out,)
-        return cls(*(torch.zeros(shape, dtype=torch.float64, device=device) for shape in shapes))
+        zeros = partial(torch.zeros, dtype=torch.float64, device=device)
+        return cls(zeros(into, into), zeros(out, into), zeros(into), zeros(out))
 
     def add(self, inputs: Tensor, outputs: Tensor) -> None:
         """Count samples.
@@ -153,13 +156,13 @@ def fit_rows(
 
 def _block_means(values: Tensor, block_size: int) -> Tensor:
     """Return values (C, K), each replaced by the mean over its block of b channels."""
-    blocks = values.unflatten(0, (-1, block_size)).mean(1, keepdim=True)
+    blocks = torch.unflatten(values, 0, (-1, block_size)).mean(1, keepdim=True)
     return blocks.expand(-1, block_size, -1).flatten(0, 1)
 
 
 def _outputs_of_means(rows: Tensor, means: Tensor, block_size: int) -> Tensor:
     """Return the layer's outputs on the inputs' means, (out,): rows are (out / b, in, K), means (in, K)."""
-    shifted = means.unflatten(0, (-1, block_size))
+    shifted = torch.unflatten(means, 0, (-1, block_size))
     shifts = [torch.einsum("pmk,mk->p", rows, shifted.roll(-i, 1).flatten(0, 1)) for i in range(block_size)]
     return torch.stack(shifts, 1).flatten()
 
@@ -176,12 +179,12 @@ def _solved(second: Tensor, cross: Tensor, block_size: int) -> Tensor:
     blocks = second.reshape(groups, block_size, kernel, groups, block_size, kernel)
     v = torch.arange(block_size)
     diagonal = torch.stack([blocks[:, (v + d) % block_size, :, :, v].sum(0) for d in range(block_size)])
-    systems = torch.fft.rfft(diagonal.reshape(block_size, groups * kernel, groups * kernel), dim=0)
-    summed = diagonals(cross, block_size).sum(0).unflatten(1, (groups, block_size))  # (out/b, in/b, b, K)
-    right = torch.fft.rfft(summed, dim=2).permute(2, 1, 3, 0).flatten(1, 2)  # (b/2 + 1, in/b K, out/b)
-    spectrum = torch.linalg.solve(systems, right)
+    systems = _fft.rfft(diagonal.reshape(block_size, groups * kernel, groups * kernel), dim=0)
+    summed = torch.unflatten(diagonals(cross, block_size).sum(0), 1, (groups, block_size))  # (out/b, in/b, b, K)
+    right = _fft.rfft(summed, dim=2).permute(2, 1, 3, 0).flatten(1, 2)  # (b/2 + 1, in/b K, out/b)
+    spectrum = _linalg.solve(systems, right)
     spectrum = spectrum.unflatten(1, (groups, kernel)).permute(3, 1, 0, 2)  # (out/b, in/b, b/2 + 1, K)
-    return torch.fft.irfft(spectrum, block_size, dim=2).flatten(1, 2)
+    return _fft.irfft(spectrum, block_size, dim=2).flatten(1, 2)
 
 
 def read_by(layer: nn.Linear | nn.Conv1d | nn.Conv2d, inputs: Tensor) -> Tensor:

@@ -17,7 +17,8 @@ from privcirnet.he.system.jit import jit_of_floats
 
 # Numba has no type stubs.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportCallIssue=false, reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
+# pyright: reportCallIssue=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 
 
 def load(x: Any) -> Any:
