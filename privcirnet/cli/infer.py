@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -22,6 +21,7 @@ from privcirnet.config import InferConfig
 from privcirnet.data import load_for
 from privcirnet.data.arrays import Arrays, is_array
 from privcirnet.data.dataset import ImageData
+from privcirnet.data.picture import PreparesInputs
 from privcirnet.data.pictures import Listing, Pictures, read_ahead
 from privcirnet.errors import RuleError, listed
 from privcirnet.he.program.signature import pinned
@@ -354,7 +354,7 @@ class _Run:
         classes = form.classes
         if isinstance(pictures, Arrays):
             classes = classes if len(classes) == description.classes else ()  # those of data= are of pictures
-            preparation: Any = ArrayPreparation(description.pixels)
+            preparation: PreparesInputs = ArrayPreparation(description.pixels)
         else:
             ends = ends_of(description, form.levels, form.low)
             check_data(ends, inputs.shape if inputs else None, classes, form.data)

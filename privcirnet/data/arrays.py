@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privcirnet.data.picture import Preparation
+from privcirnet.data.picture import PreparesInputs
 from privcirnet.data.pictures import File, Picture, Pictures
 from privcirnet.errors import RuleError, first_line
 
@@ -39,7 +39,7 @@ class Arrays(Pictures):
         for row in range(len(self._array)):
             yield File(f"{file.path}[{row}]", file.size)
 
-    def read(self, file: File, preparation: Preparation) -> Picture:
+    def read(self, file: File, preparation: PreparesInputs) -> Picture:
         """Return a row as a network takes it, or why it cannot be one."""
         row = int(file.path.rpartition("[")[2].removesuffix("]"))
         try:

@@ -9,7 +9,7 @@ on a dark ground.
 import io
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,6 +154,14 @@ class Prepared(NamedTuple):
 
     pixels: NDArray[np.int64]
     steps: tuple[str, ...]
+
+
+class PreparesInputs(Protocol):
+    """The conversion of pictures, or of an array's rows, to a network's integers."""
+
+    def prepare(self, content: Any, /) -> Any:
+        """Return an input as the network takes it, its integers as ``pixels``."""
+        ...
 
 
 @dataclass(frozen=True)

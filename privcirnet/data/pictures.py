@@ -17,7 +17,7 @@ from fsspec.implementations.local import LocalFileSystem
 from numpy.typing import NDArray
 
 from privcirnet.data.images import SUFFIXES
-from privcirnet.data.picture import MOST_BYTES, Preparation
+from privcirnet.data.picture import MOST_BYTES, PreparesInputs
 from privcirnet.errors import RuleError, first_line
 
 AHEAD = 8
@@ -106,7 +106,7 @@ class Pictures:
             return False
         return info["type"] == "file" or bool(info.get("islink") and self._store.isfile(info["name"]))
 
-    def read(self, file: File, preparation: Preparation) -> Picture:
+    def read(self, file: File, preparation: PreparesInputs) -> Picture:
         """Return a file as a network sees it, or why it cannot be one.
 
         Raises:
@@ -173,7 +173,7 @@ class Listing:
             yield entry
 
 
-def read_ahead(pictures: Pictures, files: Iterable[File], preparation: Preparation) -> Generator[Picture]:
+def read_ahead(pictures: Pictures, files: Iterable[File], preparation: PreparesInputs) -> Generator[Picture]:
     """Yield pictures as a network sees them, in order; :data:`AHEAD` of them are read before they are asked for.
 
     Raises:

@@ -190,7 +190,7 @@ def requests(
     for request, count, batch in client.known.requests(images):
         if ahead is not None and client.known.prepares:
             steps = _Steps(client, done, 1, progress, before=True)
-            persist(partial(ahead.before, client, server, len(images) - done, steps))
+            persist(partial(ahead.before, cast(Client, client), server, len(images) - done, steps))
         yield (
             request,
             persist(partial(_answered, client, server, request, batch, partial(_Steps, client, done, count, progress))),

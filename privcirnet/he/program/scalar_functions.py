@@ -81,7 +81,7 @@ TABULATED = {
     "rsqrt": ScalarFunction(lambda x: 1 / np.sqrt(x)),
 }
 """Functions with tables (:mod:`program.lookup_table`), by name; the last two for positive numbers, where they fall."""
-WITH_NUMBERS: dict[str, Callable[..., ScalarFunction]] = {
+WITH_NUMBERS: dict[str, Callable[[float], ScalarFunction] | Callable[[float, float], ScalarFunction]] = {
     "leakyrelu": lambda slope: ScalarFunction(lambda x: np.where(x > 0, x, slope * x), 0.0 if slope < 0 else -math.inf),
     "elu": lambda alpha: ScalarFunction(lambda x: np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0))),
     "celu": lambda alpha: ScalarFunction(lambda x: _celu(x, alpha)),

@@ -103,7 +103,7 @@ class _Kept(FunctionCache):
         with self._else_in_memory():
             super().save_overload(sig, data)
             kernel = self._impl.filename_base.split("-")[0]
-            for path in Path(self.cache_path).glob(f"{kernel}-*.nb[ic]"):
+            for path in Path(cast(str, self.cache_path)).glob(f"{kernel}-*.nb[ic]"):
                 if _sources() not in path.name:
                     path.unlink(missing_ok=True)
 

@@ -193,7 +193,7 @@ def _call(typing, function, key, blocks, count, adds):
 @ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_ssize_t)
 def _openssl(key: int, blocks: int, count: int, adds: int) -> int:
     """Encrypt blocks in place and return their number; on an error ctypes returns 0."""
-    words = np.frombuffer((ctypes.c_uint64 * (2 * count)).from_address(blocks), dtype=np.uint64)
+    words = np.frombuffer(memoryview((ctypes.c_uint64 * (2 * count)).from_address(blocks)), dtype=np.uint64)
     images = np.empty(2 * count + 2, dtype=np.uint64)  # the library wants two words behind what it writes
     encryptor = _encryptor(threading.get_ident(), ctypes.string_at(key, 16))
     encryptor.update_into(words.data.cast("B"), images.data.cast("B"))

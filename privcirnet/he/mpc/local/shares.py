@@ -123,4 +123,4 @@ def _sum_pool(share: Residues, window: tuple[int, int], t: int) -> Residues:
     height, width = share.shape[1] // rows, share.shape[2] // columns
     tiles = share[:, : height * rows, : width * columns].reshape(-1, height, rows, width, columns)
     low, high = (half.sum(axis=(2, 4)) % np.uint64(t) for half in (tiles & _LOW_HALF, tiles >> np.uint64(32)))
-    return modular.add(low, modular.multiply(high, np.uint64((1 << 32) % t), t), t)
+    return modular.add(low, modular.multiply(high, np.array((1 << 32) % t, dtype=np.uint64), t), t)

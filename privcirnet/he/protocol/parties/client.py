@@ -137,7 +137,7 @@ class PreparedClient:
             raise RuleError("prepared work must have a number of its own", got=got, remedy="do not use this server")
         correlations: list[dict[str, Kept]] = [self._chosen() for _ in serials]
         walks = [Walk(self.program, arrays) for arrays in correlations]
-        done = list[list[list[Kept]]]()
+        done: list[list[list[Kept]]] = []
         try:
             if transfers is None and self._schedule.takes_transfers:
                 transfers = yield from begin(self.program)

@@ -121,7 +121,7 @@ class PreparedServer:
             [os.urandom(SERIAL_BYTES) for _ in range(count)],
             [dict[str, Kept]() for _ in range(count)],
         )
-        done = list[list[list[Kept]]]()
+        done: list[list[list[Kept]]] = []
         try:
             message = yield wire.frame(wire.PREPARE, [correlated.join(serials)])
             transfers, self._transfers = self._transfers, None
@@ -523,7 +523,7 @@ class Session:
                 continue
             wipe(self.shares.values())  # those of the image before
             self.shares = {}
-            uses = {} if self.watched else self._server.last_uses
+            uses: Mapping[str, Sequence[str]] = {} if self.watched else self._server.last_uses
             reply = yield from self._prepared.online(message, self.shares, uses)
 
     def _check_keys(self) -> None:

@@ -61,12 +61,12 @@ def result(program: Program, share: Residues, part: bytes) -> Values:
     return values
 
 
-def _class(program: Program, share: Residues, part: bytes) -> Residues:
+def _class(program: Program, share: Residues, part: bytes) -> Values:
     """Return the class modulo a power of two."""
     t, window = np.uint64(program.parameters.plain_modulus), np.uint64(_window(program))
     server_share = shares.from_bytes(part, share.shape, 2 * int(window))
     wraps = (server_share < window) | (share >= window)
-    return (server_share + share - t * wraps) & (window - np.uint64(1))
+    return ((server_share + share - t * wraps) & (window - np.uint64(1))).astype(np.int64)
 
 
 def width(values: Values) -> int:

@@ -117,9 +117,10 @@ class FloorOnline:
     def server(
         self, layer: ClearLinear | None, correlation: Kept, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
-        values = yield from turns_of(self.floor).server_online(
+        side: PartyCoroutine[Residues] = turns_of(self.floor).server_online(
             self.floor, self.shaped(correlation), self.raised(shares[0])
         )
+        values = yield from side
         return values[: self.values].reshape(self.shape)
 
     def raised(self, share: Residues) -> Residues:
@@ -157,8 +158,12 @@ class FloorExchange(Exchange):
     def online(self) -> FloorOnline:
         return FloorOnline(self.floor, self.shape, rows=self.rows)
 
-    @cached_property
+    @property
     def plan(self) -> RoundPlan:
+        return self._plan
+
+    @cached_property
+    def _plan(self) -> RoundPlan:
         """The extensions of oblivious transfers, and the messages that they hide."""
         floor, values = self.floor, self.online.padded
         first, second, third = (values * bits // 8 for bits in floor.ahead_bits())
@@ -210,7 +215,8 @@ class FloorExchange(Exchange):
         self, shares: ClientShares, engine: ClientEngine, transfers: OtSession | None
     ) -> PartyCoroutine[Residues]:
         share = self.online.pad(shares[0])
-        return flat((yield from turns_of(self.floor).client_offline(self.floor, share, given(transfers))))
+        side: PartyCoroutine[FloorKept] = turns_of(self.floor).client_offline(self.floor, share, given(transfers))
+        return flat((yield from side))
 
     def server(
         self,
@@ -220,7 +226,9 @@ class FloorExchange(Exchange):
         keys: EvaluationKeys,
         transfers: OtSession | None,
     ) -> PartyCoroutine[Residues]:
-        return flat((yield from turns_of(self.floor).server_ahead(self.floor, self.online.padded, given(transfers))))
+        turns, padded = turns_of(self.floor), self.online.padded
+        side: PartyCoroutine[FloorKept] = turns.server_ahead(self.floor, padded, given(transfers))
+        return flat((yield from side))
 
 
 @lru_cache(maxsize=256)
@@ -300,7 +308,8 @@ class TableOnline(FloorOnline):
         first, m = self.operation.first, self.floor.m
         before, after = (first << self.floor.f, 0) if self.operation.clips else (0, first)
         share = (self.raised(shares[0]) + np.uint64(-before % t)) % np.uint64(t)
-        output = yield from turns_of(self.floor).server_online(self.floor, index_kept, share)
+        side: PartyCoroutine[Residues] = turns_of(self.floor).server_online(self.floor, index_kept, share)
+        output = yield from side
         index = (output - np.uint64(after % m)) & np.uint64(m - 1)
         output = yield from lookup.server_online(self.lookup, table_kept, index)
         return output[: self.values].reshape(self.shape)

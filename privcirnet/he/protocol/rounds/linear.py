@@ -90,8 +90,12 @@ class LinearExchange(OneTrip):
     layer: Layer
     stack: Stack | None = None
 
-    @cached_property
+    @property
     def plan(self) -> RoundPlan:
+        return self._plan
+
+    @cached_property
+    def _plan(self) -> RoundPlan:
         """The counts of the layer's plan."""
         layer = self.layer
         return RoundPlan(
@@ -103,7 +107,7 @@ class LinearExchange(OneTrip):
             pmults=layer.pmults,
         )
 
-    @cached_property
+    @property
     def online(self) -> LinearOnline:
         return LinearOnline(self.layer.shape.output_shape)
 
