@@ -25,7 +25,7 @@ from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.agreement import agree
 from privcirnet.nn.checks import check_finite, check_module, check_weights, logits_of_one
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.example import FACTS, IMAGE, random_images
+from privcirnet.nn.example import FACTS, FRESH, IMAGE, random_images
 from privcirnet.nn.graph import evaluating
 from privcirnet.passes.equalize import input_step_for
 from privcirnet.passes.quantize import BITS
@@ -33,7 +33,9 @@ from privcirnet.runs.pictures import read_image
 from privcirnet.train import loop
 from privcirnet.train.checkpoint import rollback_on_failure
 from privcirnet.train.distillation import teaching
+from privcirnet.train.head import fit_head_
 from privcirnet.train.network import CHOSEN, build, create, tensors_of, weighted_layers
+from privcirnet.train.recalibration import freeze_norms_
 from privcirnet.train.record import EpochProgress, Step
 from privcirnet.train.stages import CHECKPOINT, load_fitting_
 
@@ -57,8 +59,8 @@ def network(source: str | Path, *, size: int = 0, classes: Sequence[str] = ()) -
             ``mobilenetv2_cifar10`` or ``circulant/vit_cifar10``; or one of
             :data:`~privcirnet.models.pretrained.PRETRAINED`, as ``efficientnet_lite0``, whose weights are in a package.
         size: side of its images in pixels; 0: as it was trained.
-        classes: names of other classes, which a dense network is to learn: for another number of them its last layer is
-            a new one, with random weights.
+        classes: names of other classes, which a dense network is to learn by :func:`fit`: for another number of them
+            its last layer is a new one, which is fitted to the layers before it first. Its norms are frozen.
 
     Returns:
         The network, in evaluation mode. ``classes`` are their names by label; ``preprocess(picture)`` makes an image,
@@ -83,11 +85,12 @@ def network(source: str | Path, *, size: int = 0, classes: Sequence[str] = ()) -
     checkpoint = replace(checkpoint, inputs=inputs)
     if classes:
         model = create(checkpoint.model, len(classes), inputs.shape, checkpoint.arguments).eval()
-        load_fitting_(model, checkpoint)
+        fresh = load_fitting_(model, checkpoint)
+        freeze_norms_(model)
     else:
-        model = build(checkpoint, len(inputs.classes), inputs.shape)
+        model, fresh = build(checkpoint, len(inputs.classes), inputs.shape), ()
     facts: dict[str, Any] = {"classes": inputs.classes, "preprocess": partial(_image, inputs)}
-    facts["meta"] = getattr(model, "meta", {}) | {FACTS: replace(checkpoint, tensors={})}
+    facts["meta"] = getattr(model, "meta", {}) | {FACTS: replace(checkpoint, tensors={}), FRESH: fresh}
     vars(model).update(facts)
     return model
 
@@ -294,7 +297,11 @@ def fit(  # noqa: PLR0913
         def after_step(step: Step) -> None:
             advance(f"loss {step.mean_loss:.3f}{suffix['top1']}", to=step.epochs)
 
-        return loop.fit(model, images, recipe, seed, taught_by, after_epoch=after_epoch, after_step=after_step)
+        meta: dict[str, Any] = getattr(model, "meta", {})
+        fit_head_(model, meta.get(FRESH, ()), images)
+        history = loop.fit(model, images, recipe, seed, taught_by, after_epoch=after_epoch, after_step=after_step)
+        meta.pop(FRESH, None)
+        return history
 
 
 def _logits(model: nn.Module, teacher: nn.Module | None, images: Tensor) -> Tensor:

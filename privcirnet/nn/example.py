@@ -9,6 +9,8 @@ FUSED = "fused"
 """Key of a fused graph's ``meta``: True if it is made for one size of images; False if some operations need one yet."""
 FACTS = "checkpoint"
 """Key of a network's ``meta``: the checkpoint that it was read from, without its tensors."""
+FRESH = "fresh"
+"""Key of a network's ``meta``: names of tensors that still have random values, until it is trained."""
 _SIDES = tuple(dict.fromkeys((32, 64, 28, 224, 8, 96, 16, 299, *range(1, 65))))
 """Sides of square images that are tried, the usual ones first."""
 _LENGTHS = tuple(dict.fromkeys((128, 256, 64, 1024, 100, 1000, 3000, 16000, *range(1, 65))))

@@ -170,6 +170,17 @@ def frozen_norms(model: nn.Module) -> frozenset[str]:
     )
 
 
+def freeze_norms_(model: nn.Module) -> None:
+    """Make training leave all norms alone, as :func:`frozen_norms` says.
+
+    Statistics of other images may fit better than those of a batch. Of 250 pictures of 10 animals EfficientNet-Lite0
+    has 77.6 % right with ImageNet's statistics and a last layer that is fitted to 1,000 others, 60.0 % with the
+    statistics of these; two epochs make it 78.0 and 62.4 %.
+    """
+    for norm in _norms(model).values():
+        norm.eval().requires_grad_(False)
+
+
 _IMAGES = 512
 """Largest number of training images that a trained network is tried and measured on."""
 _BATCHES = 8

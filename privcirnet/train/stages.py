@@ -39,6 +39,7 @@ from privcirnet.passes.quantize import BITS, quantize
 from privcirnet.passes.surgery.edit import name_unsupported
 from privcirnet.train.architectures import LOADING, is_weights
 from privcirnet.train.distillation import FeatureDistillation
+from privcirnet.train.head import fit_head_
 from privcirnet.train.network import (
     CHOSEN,
     BuiltNetwork,
@@ -48,7 +49,7 @@ from privcirnet.train.network import (
     load_shared,
     weighted_layers,
 )
-from privcirnet.train.recalibration import recalibrate_
+from privcirnet.train.recalibration import freeze_norms_, recalibrate_
 
 CHECKPOINT = "checkpoint.safetensors"
 _FISHER_SAMPLES = 512
@@ -134,8 +135,10 @@ def _first(recipe: RecipeConfig, config: ModelConfig, data: ImageData) -> BuiltN
     model, fresh = create_from(config.name, len(data.classes), data.shape, config.arguments, weights)
     if trained:
         fresh = load_fitting_(model, trained.read_for(data.levels * 2.0**data.log_step))
+        freeze_norms_(model)
     elif init and not weights:
         fresh = load_fitting_(model, read_checkpoint(init))
+    fit_head_(model, fresh, data)
     return BuiltNetwork(model, config.name, {}, arguments=_lasting(config.arguments), fresh=fresh)
 
 

@@ -71,7 +71,9 @@ def test_other_classes_get_a_new_last_layer(package):
     assert torch.equal(model.forward_features(image), package[1].forward_features(image))
     assert torch.equal(model.preprocess(picture()), image)
     images, labels = torch.cat([model.preprocess(picture(seed)) for seed in range(8)]), torch.arange(8) % 2
-    pc.fit(model, (images, labels), epochs=1, progress=False)
+    pc.fit(model, (images, labels), epochs=1, learning_rate=1e-6, progress=False)
+    assert torch.equal(model.bn1.running_mean, package[1].bn1.running_mean), "norms are frozen"
+    assert (model(images).argmax(1) == labels).all(), "the last layer is fitted first"
     assert pc.compile(model, images, profile="counted", progress=False).classes == ("cat", "dog")
     for wrong in ("cat", ["cat"]):
         with pytest.raises(RuleError, match="classes must be the names of several"):
@@ -104,12 +106,13 @@ def test_scripts_train_on_pictures_from_there(package, tmp_path, monkeypatch, ca
         for seed in range(3):
             (tmp_path / "pictures" / place / f"{seed}.png").write_bytes(picture(seed))
     data = "data=imagefolder", f"data.root={tmp_path / 'pictures'}", f"data.size={SIDE}", f"root={tmp_path / 'outputs'}"
-    settings = "recipe.init=small", "recipe.epochs=0", *data
+    settings = "recipe=transfer", "recipe.init=small", "recipe.epochs=1", "recipe.learning_rate=1e-6", *data
     call(monkeypatch, "train", f"model.name={NAME}", *settings)
     assert "new weights for classifier.weight, classifier.bias" in " ".join(capsys.readouterr().out.split())
     trained = pc.network(tmp_path / "outputs" / "train")
     assert trained.classes == ("cat", "dog")
-    assert torch.equal(trained.blocks[0][0].conv.weight, package[1].blocks[0][0].conv.weight)
+    assert torch.equal(trained.blocks[0][0].bn1.running_var, package[1].blocks[0][0].bn1.running_var)
+    torch.testing.assert_close(trained.blocks[0][0].conv.weight, package[1].blocks[0][0].conv.weight)
     other = "model.name=resnet10t", f"out={tmp_path / 'other'}"
     assert f"give model.name={NAME}" in refused(monkeypatch, capsys, "train", *settings, *other)
 
