@@ -95,7 +95,10 @@ def offered(line: str, folder: Path) -> list[str]:
     ("line", "words"),
     [
         ("privcirnet se", ["search", "serve"]),
-        ("privcirnet train recipe=", ["recipe=finetune", "recipe=gpu", "recipe=qat", "recipe=replace", "recipe=train"]),
+        (
+            "privcirnet train recipe=",
+            ["recipe=finetune", "recipe=gpu", "recipe=qat", "recipe=replace", "recipe=train", "recipe=transfer"],
+        ),
         ("privcirnet train recipe.warm", ["recipe.warmup_epochs="]),
         ("privcirnet demo unt", ["until="]),
         ("privcirnet completion f", ["fish"]),

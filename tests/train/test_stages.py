@@ -64,11 +64,13 @@ def test_the_dense_stage_starts_from_random_weights():
 
 def test_the_dense_stage_starts_from_the_weights_that_fit(root):
     given = stages.load_network(str(root / "train"), DATA)
-    fewer = dataclasses.replace(DATA, classes=("0", "1", "2"))
+    fewer = dataclasses.replace(DATA, classes=("0", "1", "2"), train_labels=DATA.train_labels % 3)
     start = stages.begin(RecipeConfig(init=str(root / "train")), QuantConfig(), ModelConfig(), fewer)
     assert start.fresh == ("classifier.weight", "classifier.bias")
     found, expected = start.model.state_dict(), given.state_dict()
     assert found["classifier.weight"].shape == (3, 32)
+    right = start.model.eval()(DATA.real(DATA.train_images)).argmax(1) == fewer.train_labels
+    assert right.float().mean() > 0.6, "the new layer is fitted"
     assert all(torch.equal(found[name], expected[name]) for name in expected if name not in start.fresh)
 
 
