@@ -47,7 +47,7 @@ def run(folder: Path, weights_gb: float) -> dict[str, Any]:
     """Return the figures of all images of a folder; call it in a process of its own."""
     keep_freed_memory()
     arrays, mode = np.load(folder / "images.npz"), read_mode(folder / "program", "interactive")
-    how = RunOptions(weights_gb=weights_gb, apart=True, prepare=1, audited=False, warm=True)
+    how = RunOptions(weights_gb=weights_gb, apart=True, prepare=1, warm=True)
     evaluation = evaluate(mode, arrays["pixels"], how, bar=progress_bar)
     step = 2.0**mode.program.output.log_step
     assert np.array_equal(np.asarray(evaluation.logits).reshape(arrays["logits"].shape) * step, arrays["logits"])
