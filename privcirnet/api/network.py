@@ -80,17 +80,16 @@ def network(source: str | Path, *, size: int = 0, classes: Sequence[str] = ()) -
         raise RuleError("a checkpoint must say what its network reads", got=source, remedy=remedy)
     if size:
         inputs = replace(inputs, shape=(inputs.shape[0], size, size))
+    fresh: tuple[str, ...] = ()
     if classes:
         inputs = replace(inputs, classes=tuple(classes))
-    checkpoint = replace(checkpoint, inputs=inputs)
-    if classes:
         model = create(checkpoint.model, len(classes), inputs.shape, checkpoint.arguments).eval()
         fresh = load_fitting_(model, checkpoint)
         freeze_norms_(model)
     else:
-        model, fresh = build(checkpoint, len(inputs.classes), inputs.shape), ()
+        model = build(checkpoint, len(inputs.classes), inputs.shape)
     facts: dict[str, Any] = {"classes": inputs.classes, "preprocess": partial(_image, inputs)}
-    facts["meta"] = getattr(model, "meta", {}) | {FACTS: replace(checkpoint, tensors={}), FRESH: fresh}
+    facts["meta"] = getattr(model, "meta", {}) | {FACTS: replace(checkpoint, tensors={}, inputs=inputs), FRESH: fresh}
     vars(model).update(facts)
     return model
 

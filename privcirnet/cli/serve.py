@@ -97,7 +97,7 @@ class ProgramFolders:
         """Return the server of a folder's program, interactive or CKKS."""
         gigabytes = self.gigabytes / len(self.folders)
         if format_of(folder) == CKKS:
-            cache = WeightCache.of(gigabytes, "")
+            cache = WeightCache.of(gigabytes)
             return OneMessageServer(read_ckks(folder, self.key), self.engine, None, progress, cache, signature)
         program, spectra = read_program(folder, self.key)
         cache = WeightCache.of(gigabytes, self.weights_folder)

@@ -59,8 +59,8 @@ class Pretrained:
     def read_for(self, white: float) -> Checkpoint:
         """Return the network for images whose black is 0, and whose white is another value.
 
-        Its own image is ``scale`` times such a one, plus its black: the stem takes both. The zeros around an image are
-        black then, where they were grey.
+        Its own image is a multiple of such a one, plus its own black: the stem takes both. The zeros around an image
+        are black then, where they were grey.
         """
         checkpoint, black = self.read(), BLACK * 2.0**LOG_STEP
         tensors, (stem, norm) = dict(checkpoint.tensors), self.stem
