@@ -19,7 +19,7 @@ from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.moves import HeadProduct, Rearrange, Take, ToTokens
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.supported_modules import kind_of
-from privcirnet.passes.surgery.edit import GraphEditor, shape_of
+from privcirnet.passes.surgery.edit import GraphEditor, arguments_of, shape_of
 
 _LAST = (nn.Linear, TokenBatchNorm, Aespa1d, PolynomialAttention, SoftmaxAttention, HeadProduct, ToTokens, Take)
 _FIRST = (nn.Conv2d, nn.AvgPool2d, Aespa2d, nn.Flatten, _BatchNorm, nn.GroupNorm, nn.InstanceNorm2d)
@@ -280,8 +280,8 @@ def _give_first(node: fx.Node, axis: int) -> fx.Node:
 
 def _average(node: fx.Node, axis: int) -> fx.Node | None:
     """Let a mean over axes other than that of images read images first."""
-    source, *options = (*node.args, *node.kwargs.values())
-    named: dict[str, Any] = dict(zip(("dim", "keepdim"), options, strict=False)) | dict(node.kwargs)
+    named = arguments_of(node, "input", "dim", "keepdim")
+    source = named.get("input")
     rank, dims = len(shape_of(node.all_input_nodes[0])), named.get("dim")
     axes = {dim % rank for dim in ([dims] if isinstance(dims, int) else dims or ())}
     if not isinstance(source, fx.Node) or not axes or axis in axes:
