@@ -52,12 +52,12 @@ class _Form:
 
     def pack(self, values: Residues) -> bytes:
         """Return compact bytes of residues (L, n)."""
-        return wire_bytes.pack(values, self.modulus.widths)
+        return wire_bytes.pack(values, self.modulus.bits)
 
     def read(self, packed: bytes) -> Residues:
         """Return residues (L, n), checked."""
         check_length(packed, self.modulus.compact_size(1))
-        return wire_bytes.unpack(packed, self.modulus.primes, self.modulus.widths)
+        return wire_bytes.unpack(packed, self.modulus.primes, self.modulus.bits)
 
     def add(self, a: Residues, b: Residues) -> Residues:
         """Return a sum under every prime, shape (L, n)."""

@@ -15,7 +15,6 @@ from privcirnet.he.program.program import Known, Program
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
 from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.rlwe.parameters import SECURITY_BITS
-from privcirnet.he.rlwe.wire_bytes import residue_bytes
 from privcirnet.runs.answers import name_of
 from privcirnet.runs.pictures import ImageInterface, check_data, ends_of, name_of_class
 
@@ -152,11 +151,9 @@ def ciphertext_picture(ciphertext: bytes, bits: Sequence[int]) -> NDArray[np.uin
     >>> ciphertext_picture(bytes([1, 0xFF]) + bytes([0, 0x0A]) * 3, bits=[16]).tolist()
     [[255, 10], [10, 10]]
     """
-    widths = [residue_bytes(b) for b in bits]
-    side, width = min(SIDE, math.isqrt(len(ciphertext) // sum(widths))), widths[0]
-    octets = np.zeros((side * side, 8), dtype=np.uint8)
-    octets[:, :width] = np.frombuffer(ciphertext, dtype=np.uint8, count=width * side * side).reshape(-1, width)
-    return (octets.view("<u8")[:, 0] >> np.uint64(bits[0] - 8)).astype(np.uint8).reshape(side, side)
+    side = min(SIDE, math.isqrt(8 * len(ciphertext) // sum(bits)))
+    stream = np.unpackbits(np.frombuffer(ciphertext, dtype=np.uint8), count=side * side * bits[0], bitorder="little")
+    return np.packbits(stream.reshape(side, side, bits[0])[..., -8:], axis=-1, bitorder="little")[..., 0]
 
 
 def for_canvas(pixels: NDArray[np.integer[Any]], levels: int = 255) -> dict[str, Any]:

@@ -33,9 +33,12 @@ def keys_of_zero(client: Client) -> bytes:
     """Keys for the secret key zero, as long as honest ones. All residues are 1, so errors are as small as they can be."""
     parameters = client.program.parameters
     primes = ordered_primes(parameters.ring_degree, parameters.coefficient_bits)
-    (width,) = set(WireFormat(primes, parameters.ring_degree).widths)
-    size = len(client.keys())
-    return ((1).to_bytes(width, "little") * -(-size // width))[:size]
+    bits, words = (
+        WireFormat(primes, parameters.ring_degree).bits,
+        np.ones((len(primes), parameters.ring_degree), np.uint64),
+    )
+    public, digit = (pack(words[: len(some)], some) + bytes(SEED_BYTES) for some in (bits[:-1], bits))
+    return public + digit * ((len(client.keys()) - len(public)) // len(digit))
 
 
 def constant(value: int, parameters: Parameters) -> bytes:
@@ -43,7 +46,7 @@ def constant(value: int, parameters: Parameters) -> bytes:
     modulus = modulus_of(parameters)
     words = np.zeros((len(modulus.primes), modulus.ring_degree), dtype=np.uint64)
     words[:, 0] = [value % prime for prime in modulus.primes]
-    return pack(words, modulus.widths) + bytes(SEED_BYTES)
+    return pack(words, modulus.bits) + bytes(SEED_BYTES)
 
 
 def first_polynomial(reply: bytes, parameters: Parameters) -> tuple[list[int], int]:

@@ -14,7 +14,7 @@ from privcirnet.page.content import ciphertext_picture, for_canvas, png
 @pytest.mark.parametrize(("count", "side"), [(8192, 64), (4096, 64), (100, 10), (3, 1), (0, 0)])
 def test_a_ciphertext_is_drawn_by_the_highest_bits_of_its_first_coefficients(count, side):
     values = np.random.default_rng(0).integers(0, 1 << 54, (2, count), dtype=np.uint64)
-    drawn = ciphertext_picture(wire_bytes.pack(values, (7, 7)), (54, 54))
+    drawn = ciphertext_picture(wire_bytes.pack(values, (54, 54)), (54, 54))
     wanted = (values[0, : side * side] >> np.uint64(46)).reshape(side, side)
     assert drawn.shape == (side, side)
     assert np.array_equal(drawn, wanted)

@@ -20,7 +20,7 @@ def inference() -> Shares:
     client = Client(server.greeting(), "cleartext")
     session = server.session(client.keys())
     run(client, session, random_image(program))
-    return program, client.shares, session.shares
+    return program, {node.name: client.shares[node.name] for node in program.nodes}, session.shares
 
 
 def wrong(program: Program, client: dict[str, np.ndarray], server: dict[str, np.ndarray | None]) -> list[str]:

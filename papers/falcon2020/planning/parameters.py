@@ -30,13 +30,13 @@ from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, Parameters, coefficient
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.sampling import FLOODING_BITS, IMAGE_DISTANCE_BITS, image_distance_bits
 from privcirnet.he.rlwe.parameters import MAX_LOG_Q
-from privcirnet.he.rlwe.wire_bytes import residue_bytes
+from privcirnet.he.rlwe.wire_bytes import packed_bytes
 
 RING_DEGREES = (8192, 16384, 32768)
 """From the cheapest."""
 _MOST_MODULI, _MOST_PRIMES = 8, 16
 _PRIME_BITS, _SEAL_BITS = (40, 48, 56), (40, 46, 52, 59)
-"""Of the data primes but the first, for the kernels in whole bytes; and for SEAL."""
+"""Of the data primes but the first, for the kernels and for SEAL."""
 _DIGITS, _EXTRA = (1, 2, 3, 4), (1, 2, 3)
 """Data primes in a digit of key switching, and those of requests alone."""
 _SWITCHED = 10
@@ -163,13 +163,13 @@ class _Candidate:
     def key_bytes(self) -> int:
         """Of the public key and all switch keys, their seeds aside."""
         parameters = self.parameters
-        widths = [residue_bytes(bits) for bits in parameters.data_bits]
-        special = sum(map(residue_bytes, (parameters.coefficient_bits[-1], *parameters.special_bits)))
+        widths = parameters.data_bits
+        special = parameters.coefficient_bits[-1] + sum(parameters.special_bits)
         digits = [-(-level // parameters.digit_primes) for level in range(len(widths) + 1)]
         each = [digits[level] * (special + sum(widths[:level])) for level in range(len(widths) + 1)]
         switch = sum(each[level] for level in self.circuit.keys(len(widths)).values())
         answer = self.circuit.primes_of(len(widths))[self.circuit.outputs[0]]
-        return parameters.ring_degree * (switch + sum(widths[:answer]))
+        return packed_bytes(parameters.ring_degree, (switch, *widths[:answer]))
 
     @cached_property
     def work(self) -> int:

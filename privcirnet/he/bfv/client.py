@@ -77,11 +77,11 @@ class BfvClient:
         terms = zip(slots, self._parts, self._moduli, strict=True)
         parts = [modular.multiply(values, factor, t) for values, factor, t in terms]
         message, modulus = encryption.encrypt(self._key(), parts[0], self._requests), self.chain.parameters.modulus
-        primes, widths = (whole := modulus(len(self.chain.parameters.data_primes))).primes, whole.widths
-        words = wire_bytes.unpack(message[:-SEED_BYTES], primes, widths)
+        primes, bits = (whole := modulus(len(self.chain.parameters.data_primes))).primes, whole.bits
+        words = wire_bytes.unpack(message[:-SEED_BYTES], primes, bits)
         for part, plain in zip(parts[1:], self._plain[1:], strict=True):
             plaintexts.add(words, part, plain)
-        return wire_bytes.pack(words, widths) + message[-SEED_BYTES:]
+        return wire_bytes.pack(words, bits) + message[-SEED_BYTES:]
 
     def answer(self, number: int, message: bytes, sent: Integers | None = None) -> Residues:
         """Return the slots of a reply, shape (n,).

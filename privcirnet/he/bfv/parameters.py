@@ -27,7 +27,7 @@ from typing import NamedTuple
 from privcirnet.errors import RuleError
 from privcirnet.he.ring import modular
 from privcirnet.he.rlwe.parameters import TABLE, RlweParameters, check_security
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Message, WireFormat, check_length, residue_bytes
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Message, WireFormat, check_length, packed_bytes
 
 MAX_PLAIN_BITS = 60
 """Most bits of t."""
@@ -39,7 +39,7 @@ plain moduli of up to 48 bits."""
 
 WIDE_RING_DEGREE = 16384
 WIDE_COEFFICIENT_BITS = (48, 48, 48, 48, 49)
-"""The least modulus that carries a 60-bit plain modulus with flooding; its residues fill whole bytes."""
+"""The least modulus that carries a 60-bit plain modulus with flooding."""
 
 NARROW_RING_DEGREE = 4096
 NARROW_COEFFICIENT_BITS = (48, 42, 16)
@@ -266,7 +266,7 @@ def ciphertext_bytes(
         seed: bytes of a seed.
     """
     down = reply_bits(coefficient_bits, plain_bits).octets(ring_degree, ring_degree)
-    return ring_degree * sum(map(residue_bytes, coefficient_bits[:-1])) + seed, down
+    return packed_bytes(ring_degree, coefficient_bits[:-1]) + seed, down
 
 
 def key_bytes(parameters: Parameters | ParameterSet, seed: int = SEED_BYTES) -> int:
@@ -276,7 +276,7 @@ def key_bytes(parameters: Parameters | ParameterSet, seed: int = SEED_BYTES) -> 
         seed: bytes of a seed.
     """
     bits = parameters.coefficient_bits
-    return (len(bits) - 1) * (parameters.ring_degree * sum(map(residue_bytes, bits)) + seed)
+    return (len(bits) - 1) * (packed_bytes(parameters.ring_degree, bits) + seed)
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def compact(payload: bytes, level: Level, sent: Integers | None = None) -> bytes
         sent: ascending coefficients of c0 that the bytes hold; None: all of them.
     """
     (c0,), seed = _words(payload, level)
-    return wire_bytes.pack(c0 if sent is None else c0[:, sent], level.widths) + seed
+    return wire_bytes.pack(c0 if sent is None else c0[:, sent], level.bits) + seed
 
 
 def compact_reply(payload: bytes, level: Level, replies: ReplyFormat, sent: Integers | None = None) -> bytes:
@@ -135,7 +135,7 @@ def expand(message: bytes, level: Level, sent: Integers | None = None, *, ntt: b
     end = level.coefficients_size(level.ring_degree if sent is None else len(sent))
     check_length(message, end + SEAL_SEED_BYTES)
     words = np.zeros((1, len(level.primes), level.ring_degree), dtype=np.uint64)
-    words[0][:, places] = wire_bytes.unpack(message[:end], level.primes, level.widths)
+    words[0][:, places] = wire_bytes.unpack(message[:end], level.primes, level.bits)
     return _payload(words, level, message[end:], ntt=ntt)
 
 

@@ -143,14 +143,14 @@ class CkksClient:
             rns.encrypt_row(words[limb], secret, drawn.error, integers, self.context.ring.tables, limb)
             wipe([secret])
         wipe([drawn.error])
-        return wire_bytes.pack(words, modulus.widths) + drawn.seed
+        return wire_bytes.pack(words, modulus.bits) + drawn.seed
 
     def _coefficients(self, message: Message) -> Integers:
         """Return the signed coefficients of a result of level 0, shape (n,)."""
         context, modulus = self.context, self.context.modulus(0)
         check_length(message, modulus.compact_size(2))
         half = modulus.compact_size(1)
-        parts = [wire_bytes.unpack(part, modulus.primes, modulus.widths) for part in (message[:half], message[half:])]
+        parts = [wire_bytes.unpack(part, modulus.primes, modulus.bits) for part in (message[:half], message[half:])]
         coefficients = np.empty((1, modulus.ring_degree), dtype=np.uint64)
         key = self._key()[:, 0].copy()
         rns.decrypt_row(coefficients, np.concatenate(parts), key, context.ring.tables, 0)

@@ -114,7 +114,7 @@ class CkksServer:
     def reply(self, ciphertext: Ciphertext) -> bytes:
         """Return a result as bytes for :meth:`CkksClient.decrypt`, at level 0."""
         modulus, residues = self.context.modulus(0), self.lower(ciphertext, 0).residues
-        return b"".join(wire_bytes.pack(half, modulus.widths) for half in residues)
+        return b"".join(wire_bytes.pack(half, modulus.bits) for half in residues)
 
     def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
         """Return the sum, at the lower of the levels."""

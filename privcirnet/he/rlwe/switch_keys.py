@@ -159,6 +159,6 @@ def _made(chain: ModulusChain, count: int, source: Residues, target: Residues, t
         form = secret_key.KeyDigitPlan(part.start, part.stop, count, turned)
         secret_key.digit(words, source, target, drawn.error, form, chain.ring)
         wipe([drawn.error])
-        return wire_bytes.pack(words, modulus.widths) + drawn.seed
+        return wire_bytes.pack(words, modulus.bits) + drawn.seed
 
     return b"".join(each(digit, chain.parameters.digits(count)))

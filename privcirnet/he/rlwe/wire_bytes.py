@@ -1,8 +1,8 @@
-"""The format of ciphertexts and keys on the wire: residues in whole bytes, and the lengths that follow from it.
+"""The format of ciphertexts and keys on the wire: residues one bit after another, and the lengths that follow from it.
 
-Format: polynomial by polynomial and prime by prime, the residues of all coefficients in ascending order, each in
-ceil(bits of its prime / 8) bytes, little-endian. If the second polynomial is pseudorandom, the 32-byte seed that it
-comes from stands at the end in its place (:mod:`rlwe.kernels.uniform`).
+Format: polynomial by polynomial and prime by prime, the residues of all coefficients in ascending order, each in as
+many bits as its prime has, the lowest first; zeros fill the last byte. If the second polynomial is pseudorandom, the
+32-byte seed that it comes from stands at the end in its place (:mod:`rlwe.kernels.uniform`).
 
 Both parties know every length from the parameters, so nothing else is sent and any other length is refused. No residue
 is used before it was checked to be under its prime.
@@ -14,6 +14,7 @@ output needs. c0 + c1 s is taken coefficient by coefficient, so the others decry
 :mod:`rlwe.kernels.wire_bytes` packs and unpacks.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from privcirnet.errors import RuleError
@@ -23,13 +24,13 @@ SEED_BYTES = 32
 """Bytes of the seed that stands for the uniform half of a fresh ciphertext or of a key's digit."""
 
 
-def residue_bytes(bits: int) -> int:
-    """Return the whole bytes that a residue takes.
+def packed_bytes(coefficients: int, bits: Iterable[int]) -> int:
+    """Return the bytes of some coefficients under all primes.
 
     Args:
-        bits: length of its prime.
+        bits: bits of each prime.
     """
-    return -(-bits // 8)
+    return -(-coefficients * sum(bits) // 8)
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,9 @@ class WireFormat:
     ring_degree: int
 
     @property
-    def widths(self) -> tuple[int, ...]:
-        """Bytes of a residue of each prime."""
-        return tuple(residue_bytes(prime.bit_length()) for prime in self.primes)
+    def bits(self) -> tuple[int, ...]:
+        """Bits of a residue of each prime."""
+        return tuple(prime.bit_length() for prime in self.primes)
 
     def compact_size(self, polynomials: int) -> int:
         """Return the bytes of whole polynomials."""
@@ -54,7 +55,7 @@ class WireFormat:
 
     def coefficients_size(self, coefficients: int) -> int:
         """Return the bytes of some coefficients under all primes."""
-        return coefficients * sum(self.widths)
+        return packed_bytes(coefficients, self.bits)
 
     def seeded_size(self, coefficients: int | None = None) -> int:
         """Return the bytes of two polynomials, the second of which is a seed.
@@ -65,20 +66,20 @@ class WireFormat:
         return self.coefficients_size(self.ring_degree if coefficients is None else coefficients) + SEED_BYTES
 
 
-def coefficients(message: Message, widths: tuple[int, ...]) -> int:
+def coefficients(message: Message, bits: tuple[int, ...]) -> int:
     """Return the number of coefficients that are packed in a message.
 
     Args:
         message: residues in this format.
-        widths: bytes of a residue of each prime.
+        bits: bits of a residue of each prime, at least 8 in all.
 
     Raises:
         RuleError: the length is no whole number of coefficients.
     """
-    count, rest = divmod(len(message), sum(widths))
-    if rest:
+    count = 8 * len(message) // sum(bits)
+    if len(message) != packed_bytes(count, bits):
         raise RuleError(
-            f"a message must hold {sum(widths)} bytes for each coefficient",
+            f"a message must hold {sum(bits)} bits for each coefficient",
             got=f"{len(message)} bytes",
             remedy="use the same parameters on both sides",
         )

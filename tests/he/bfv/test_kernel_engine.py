@@ -32,7 +32,7 @@ from privcirnet.he.bfv.parameters import (
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.rlwe.kernels import gadget
+from privcirnet.he.rlwe.kernels import gadget, wire_bytes
 from privcirnet.he.rlwe.parameters import galois_element
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.system import threads
@@ -371,14 +371,15 @@ def test_messages_of_another_length_are_refused(change: Callable[[bytes], bytes]
 def test_the_first_residue_out_of_range_is_refused(prime: int, place: int) -> None:
     both = engines(NARROW, (1,))
     for server, client in both.pairs:
-        good, message = (bytearray(own) for own in client.encrypt_all(both.slots(2)))
-        for value in (both.ours._modulus.primes[prime] - 1, both.ours._modulus.primes[prime]):
-            start = 5 * (4096 * prime + place)
-            message[start : start + 5] = value.to_bytes(5, "little")
-            if value < both.ours._modulus.primes[prime]:
-                server.receive_all([bytes(good), bytes(message)], None)
+        good, message = client.encrypt_all(both.slots(2))
+        modulus = both.ours._modulus
+        size = modulus.compact_size(1)
+        words = wire_bytes.unpack(message[:size], modulus.primes, modulus.bits)
+        words[prime, place] = modulus.primes[prime] - 1
+        server.receive_all([good, wire_bytes.pack(words, modulus.bits) + message[size:]], None)
+        words[prime, place] = modulus.primes[prime]
         with pytest.raises(RuleError, match="every residue must be under its prime"):
-            server.receive_all([bytes(good), bytes(message)], None)
+            server.receive_all([good, wire_bytes.pack(words, modulus.bits) + message[size:]], None)
 
 
 @pytest.mark.parametrize("polynomial", [0, 1, 2], ids=["public key", "first digit", "last digit"])

@@ -17,9 +17,9 @@ def test_messages_have_the_lengths_that_parameters_fix(pair):
     parameters = pair.server.context.parameters
     assert len(pair.client.evaluation_keys([5])) == 2 * pair.server.context.parameters.rlwe.key_bytes(6)
     message = pair.client.encrypt(random_slots(0), level=1)
-    widths = [-(-prime.bit_length() // 8) for prime in parameters.data_primes]
-    assert len(message) == 1024 * sum(widths[:2]) + 32
-    assert len(pair.server.reply(pair.server.receive(message, 1))) == 2 * 1024 * 7
+    bits = [prime.bit_length() for prime in parameters.data_primes]
+    assert len(message) == 1024 // 8 * sum(bits[:2]) + 32
+    assert len(pair.server.reply(pair.server.receive(message, 1))) == 2 * 1024 // 8 * bits[0]
 
 
 def test_strangers_bytes_are_refused(pair):

@@ -288,7 +288,7 @@ def _polynomials(modulus: WireFormat, place: int, *counts: int) -> tuple[list[Re
     runs: list[Residues] = []
     for count in counts:
         for prime in modulus.primes:
-            runs.append(Residues(place, -(-prime.bit_length() // 8), prime, count))
+            runs.append(Residues(place, prime, count))
             place = runs[-1].stop
     return runs, place
 

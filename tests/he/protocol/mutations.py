@@ -15,6 +15,7 @@ from privcirnet.he.layers.shape import Axis
 from privcirnet.he.layers.spectral_layout import CyclicTiles
 from privcirnet.he.ring import modular
 from tests.conftest import WHOLE
+from tests.he.wire_oracles import number, stream_of
 
 HEADER, LENGTH = 8, 4
 
@@ -26,21 +27,26 @@ def due(counts: Mapping[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Residues:
-    """A run of ``count`` little-endian residues of ``width`` bytes in a message, all due to be under ``prime``."""
+    """A run of ``count`` packed residues in a message, all due to be under ``prime``; it begins with a byte's first bit."""
 
     start: int
-    width: int
     prime: int
     count: int
 
     @property
     def stop(self) -> int:
-        return self.start + self.width * self.count
+        return self.start + self.prime.bit_length() * self.count // 8
+
+    def read(self, message: bytes) -> np.ndarray:
+        stream = np.unpackbits(np.frombuffer(message[self.start : self.stop], np.uint8), bitorder="little")
+        return number(stream.reshape(self.count, -1)).astype(np.uint64)
+
+    def put(self, message: bytes, values: np.ndarray) -> bytes:
+        packed = np.packbits(stream_of(values, self.prime.bit_length()), bitorder="little").tobytes()
+        return message[: self.start] + packed + message[self.stop :]
 
     def are_legal(self, message: bytes) -> bool:
-        octets = np.zeros((self.count, 8), dtype=np.uint8)
-        octets[:, : self.width] = np.frombuffer(message[self.start : self.stop], np.uint8).reshape(-1, self.width)
-        return bool((octets.view("<u8") < self.prime).all())
+        return bool((self.read(message) < self.prime).all())
 
 
 @dataclass(frozen=True)
@@ -121,23 +127,23 @@ def residue(honest: Honest, random: Random) -> bytes:
     if not honest.runs:
         return flip_bits(honest, random)
     run = random.choice(honest.runs)
-    legal, largest = (0, 1, run.prime - 1), 256**run.width - 1
+    legal, largest = (0, 1, run.prime - 1), (1 << run.prime.bit_length()) - 1
     value = random.choice((*legal, run.prime, min(run.prime + random.randrange(1, 1 << 20), largest), largest))
+    values = run.read(honest.content)
     if random.random() < 0.2:
-        return (
-            honest.content[: run.start] + value.to_bytes(run.width, "little") * run.count + honest.content[run.stop :]
-        )
-    place = run.start + run.width * random.choice((0, run.count - 1, random.randrange(run.count)))
-    return _put(honest.content, place, run.width, value)
+        values[:] = value
+    else:
+        values[random.choice((0, run.count - 1, random.randrange(run.count)))] = value
+    return run.put(honest.content, values)
 
 
 def uniform_legal(honest: Honest, random: Random) -> bytes:
     """Every residue all zero, or drawn anew under its prime."""
-    changed, zero = bytearray(honest.content), random.random() < 0.3
+    changed, zero = honest.content, random.random() < 0.3
     for run in honest.runs:
         values = [0 if zero else random.randrange(run.prime) for _ in range(run.count)]
-        changed[run.start : run.stop] = b"".join(v.to_bytes(run.width, "little") for v in values)
-    return bytes(changed)
+        changed = run.put(changed, np.array(values, dtype=np.uint64))
+    return changed
 
 
 def swap_parts(honest: Honest, random: Random) -> bytes:

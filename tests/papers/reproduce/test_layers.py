@@ -44,7 +44,7 @@ def test_the_published_plan_and_a_gemm_s_tile():
 
 def test_ensei_s_own_ring_is_for_bytes_alone():
     case = LayerCase(conv=[32, 32, 32, 32, 3], encoding="ensei", n=2048)
-    assert case.message_bytes == (32 * (2048 * 8 + 32), 32 * 2048 * (27 + 32) // 8)
+    assert case.message_bytes == (32 * (2048 * 60 // 8 + 32), 32 * 2048 * (27 + 32) // 8)
     assert case.layer.rotations == 0
     with pytest.raises(RuleError, match="log2 q must be at most 53 at ring degree 2048 for 128-bit security: got 120"):
         _ = case.parameters

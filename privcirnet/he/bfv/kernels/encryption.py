@@ -58,9 +58,7 @@ def encryption_tables(tables: ntt.Tables, plain: plaintexts.Plain, modulus: Wire
         tables: tables of the transforms; the data primes come first.
         modulus: the data primes.
     """
-    return EncryptionTables(
-        tables, uniform.bounds(modulus.primes), plain, 8 * np.array(modulus.widths, dtype=np.uint64)
-    )
+    return EncryptionTables(tables, uniform.bounds(modulus.primes), plain, np.array(modulus.bits, dtype=np.uint64))
 
 
 def encrypt(key: Residues, slots: Residues, form: EncryptionTables, sent: Integers | None = None) -> bytes:

@@ -121,9 +121,9 @@ def receive(target: Residues, message: Message, sent: Integers, modulus: WireFor
     """
     size = len(message) - SEED_BYTES
     # One more word than the residues fill: unpacking reads two neighbours for each.
-    packed, widths = np.frombuffer(message, dtype=np.uint64, count=-(-size // 8) + 1), np.array(modulus.widths)
+    packed, bits = np.frombuffer(message, dtype=np.uint64, count=-(-size // 8) + 1), np.array(modulus.bits)
     limits = bounds(modulus.primes)
-    if not unpack(target[0], packed, sent, limits.primes, 8 * widths):
+    if not unpack(target[0], packed, sent, limits.primes, bits):
         raise not_under()
     fill(target[1], bytes(message[size:]), limits)
 

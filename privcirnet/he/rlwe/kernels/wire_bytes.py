@@ -1,7 +1,7 @@
 """The compact bytes of :mod:`rlwe.wire_bytes`, which has the format, whole words at a time.
 
-Read as one little-endian number, the compact bytes of a prime's residues are the residues as digits of 8 ``width``
-bits. So both directions shift 64-bit words instead of moving bytes.
+Read as one little-endian number, the compact bytes of a prime's residues are the residues as digits of as many bits as
+the prime has. So both directions shift 64-bit words instead of moving bits.
 """
 
 import numpy as np
@@ -47,25 +47,25 @@ def padded(message: Message) -> Residues:
     return words
 
 
-def pack(words: Residues, widths: tuple[int, ...]) -> bytes:
+def pack(words: Residues, bits: tuple[int, ...]) -> bytes:
     """Return residues as compact bytes.
 
     Args:
-        words: residues, shape (primes, m). Only the lowest bytes of each count, as many as its prime's width.
-        widths: bytes of a residue of each prime, 1 to 8.
+        words: residues, shape (primes, m). Only the lowest bits of each count, as many as its prime has.
+        bits: bits of a residue of each prime, 8 to 64.
     """
-    bits = 8 * np.array(widths, dtype=np.uint64)
-    target = packed(words.shape[1], bits)
-    pack_into(target, words, bits)
-    return octets(target, words.shape[1], bits)
+    each = np.array(bits, dtype=np.uint64)
+    target = packed(words.shape[1], each)
+    pack_into(target, words, each)
+    return octets(target, words.shape[1], each)
 
 
-def unpack(message: Message, primes: tuple[int, ...], widths: tuple[int, ...]) -> Residues:
+def unpack(message: Message, primes: tuple[int, ...], bits: tuple[int, ...]) -> Residues:
     """Read compact bytes and check every residue.
 
     Args:
         message: compact bytes.
-        widths: bytes of a residue of each prime, 1 to 8.
+        bits: bits of a residue of each prime, 8 to 64.
 
     Returns:
         residues, shape (primes, m).
@@ -73,10 +73,10 @@ def unpack(message: Message, primes: tuple[int, ...], widths: tuple[int, ...]) -
     Raises:
         RuleError: the length is no whole number of coefficients, or a residue is not under its prime.
     """
-    if len(widths) != len(primes):
-        raise ValueError(f"each prime must have a width: got {len(widths)} for {len(primes)}")
-    words = np.empty((len(primes), wire_bytes.coefficients(message, widths)), dtype=np.uint64)
-    if not unpack_into(words, padded(message), np.array(primes, dtype=np.uint64), 8 * np.array(widths)):
+    if len(bits) != len(primes):
+        raise ValueError(f"each prime must have a width: got {len(bits)} for {len(primes)}")
+    words = np.empty((len(primes), wire_bytes.coefficients(message, bits)), dtype=np.uint64)
+    if not unpack_into(words, padded(message), np.array(primes, dtype=np.uint64), np.array(bits)):
         raise wire_bytes.not_under()
     return words
 

@@ -65,5 +65,5 @@ def test_a_request_is_seal_s_formula(
     message = encryption.encrypt(key, slots, form, kept)
     assert message[-32:] == SEED
     assert not drawn.error.any(), "zeroed"
-    found = wire_bytes.unpack(message[:-32], modulus.primes, modulus.widths)
+    found = wire_bytes.unpack(message[:-32], modulus.primes, modulus.bits)
     assert np.array_equal(found, wanted if kept is None else wanted[:, kept])

@@ -19,7 +19,7 @@ REJECTING = WireFormat((prime_under(2**64 / 17.9, N), prime_under(2**64 / 17.7, 
 
 
 def received(modulus: WireFormat, rows: Residues) -> Residues:
-    message = pack(rows, modulus.widths) + SEED
+    message = pack(rows, modulus.bits) + SEED
     target = np.empty((2, *rows.shape), dtype=np.uint64)
     uniform.receive(target, message, np.arange(N), modulus)
     return target

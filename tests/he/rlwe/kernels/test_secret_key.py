@@ -72,7 +72,7 @@ def test_keys_digits_are_their_definition(step: int, monkeypatch: pytest.MonkeyP
     rotated, words = automorphism(secret, element), uniform.expanded(SEED, MODULUS)
     for digit, part in enumerate((message[: len(message) // 2], message[len(message) // 2 :])):
         assert part[-32:] == SEED
-        both = wire_bytes.unpack(part[:-32], PRIMES, MODULUS.widths), words
+        both = wire_bytes.unpack(part[:-32], PRIMES, MODULUS.bits), words
         found, a = (inverse(np.ascontiguousarray(own[:, order]), PRIMES).tolist() for own in both)
         for limb, p in enumerate(PRIMES):
             factor = PRIMES[-1] if limb == digit else 0

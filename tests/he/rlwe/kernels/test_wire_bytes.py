@@ -30,47 +30,47 @@ def residues(primes: tuple[int, ...], count: int) -> Residues:
 
 
 def test_golden_bytes() -> None:
-    """17 bits take three bytes, 8 bits one; prime by prime, little-endian."""
+    """17 bits, then 8; prime by prime, the lowest bits first; zeros fill the last byte."""
     modulus = WireFormat((65537, 251), 2)
     rows = np.array([[1, 65536], [2, 250]], dtype=np.uint64)
-    message = wire_bytes.pack(rows, modulus.widths)
-    assert modulus.widths == (3, 1)
-    assert message == bytes.fromhex("010000 000001 02 fa")
-    assert len(message) == modulus.compact_size(1) == modulus.coefficients_size(2)
-    assert wire_bytes.unpack(message, (65537, 251), modulus.widths).tolist() == rows.tolist()
+    message = wire_bytes.pack(rows, modulus.bits)
+    assert modulus.bits == (17, 8)
+    assert int.from_bytes(message, "little") == 1 + (65536 << 17) + (2 << 34) + (250 << 42)
+    assert len(message) == 7 == modulus.compact_size(1) == modulus.coefficients_size(2)
+    assert wire_bytes.unpack(message, (65537, 251), modulus.bits).tolist() == rows.tolist()
 
 
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 1001])
 def test_as_numpy_packs(bits: tuple[int, ...], count: int) -> None:
     made = modulus(bits)
-    rows, widths = residues(made.primes, count), made.widths
+    rows, widths = residues(made.primes, count), made.bits
     message = wire_bytes.pack(rows, widths)
     assert message == slow.pack(rows, widths)
     assert (wire_bytes.unpack(message, made.primes, widths) == rows).all()
     assert (slow.unpack(message, made.primes, widths) == rows).all()
 
 
-def test_only_a_residues_bytes_count_and_rows_may_be_strided() -> None:
+def test_only_a_residues_bits_count_and_rows_may_be_strided() -> None:
     rows = np.random.default_rng(0).integers(0, 2**64, (2, 30), dtype=np.uint64)[:, ::3]
-    assert wire_bytes.pack(rows, (5, 5)) == slow.pack(rows, (5, 5))
+    assert wire_bytes.pack(rows, (37, 40)) == slow.pack(rows, (37, 40))
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_any_bytes_at_any_address(kind: type) -> None:
     made = modulus((55, 55, 54))
     rows = residues(made.primes, 9)
-    message = wire_bytes.pack(rows, (7, 7, 7))
+    message = wire_bytes.pack(rows, (55, 55, 54))
     for shift in range(8):
         padded = kind(b"x" * shift + message)
-        assert (wire_bytes.unpack(padded[shift:], made.primes, (7, 7, 7)) == rows).all()
+        assert (wire_bytes.unpack(padded[shift:], made.primes, (55, 55, 54)) == rows).all()
 
 
 @pytest.mark.parametrize("prime", [0, 1, 2])
 @pytest.mark.parametrize("place", [0, 50, -1])
 def test_a_residue_that_is_not_under_its_prime(prime: int, place: int) -> None:
     made = modulus((48, 45, 16))
-    rows, widths = residues(made.primes, 101), made.widths
+    rows, widths = residues(made.primes, 101), made.bits
     rows[prime, place] = made.primes[prime]
     message = wire_bytes.pack(rows, widths)
     with pytest.raises(RuleError) as theirs:
@@ -82,8 +82,8 @@ def test_a_residue_that_is_not_under_its_prime(prime: int, place: int) -> None:
 
 @pytest.mark.parametrize("unpack", [slow.unpack, wire_bytes.unpack], ids=["numpy", "compiled"])
 def test_a_length_that_is_no_whole_number_of_coefficients(unpack: Unpack) -> None:
-    with pytest.raises(RuleError, match="10 bytes for each coefficient: got 31"):
-        unpack(bytes(31), (7, 7), (5, 5))
+    with pytest.raises(RuleError, match="74 bits for each coefficient: got 31"):
+        unpack(bytes(31), (7, 7), (37, 37))
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -95,7 +95,7 @@ def test_nothing_is_read_or_written_beyond_the_ends(
     for kernel in ("pack_into", "unpack_into"):
         monkeypatch.setattr(wire_bytes, kernel, getattr(wire_bytes, kernel).__wrapped__)
     made = modulus(bits)
-    rows, widths = residues(made.primes, count), made.widths
+    rows, widths = residues(made.primes, count), made.bits
     message = wire_bytes.pack(rows, widths)
     assert message == slow.pack(rows, widths)
     assert (wire_bytes.unpack(message, made.primes, widths) == rows).all()
