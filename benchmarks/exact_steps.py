@@ -22,10 +22,10 @@ import numpy as np
 
 from privcirnet.cli.console import show_rows
 from privcirnet.he.mpc import lookup
-from privcirnet.he.mpc.floor import Rectifier
 from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.mpc.ot import silent
 from privcirnet.he.mpc.ot.session import OT_PROTOCOLS, OtSession, initiate, respond
+from privcirnet.he.mpc.rectifier import Rectifier
 from privcirnet.he.mpc.truncation import Floor
 from privcirnet.he.protocol.rounds.exact import turns_of
 from privcirnet.he.system import threads
@@ -116,7 +116,7 @@ def client(address: Any, key: bytes, name: str, source: str, values: int, turns:
         clock = [time.process_time()]
         result = np.random.default_rng(turn).integers(0, T, values, dtype=np.uint64)
         if not isinstance(step, Lookup):
-            kept = line.begin(turns_of(step).client_offline(step, own, transfers))
+            kept = line.begin(turns_of(step).client_ahead(step, own, transfers))
             clock.append(time.process_time())
             line.answer(turns_of(step).client_online(step, kept, result), len(step.online_bits()) // 2)
         else:

@@ -207,7 +207,7 @@ def test_the_package_does_not_know_research_and_benchmarks():
 
 
 def test_nobody_asks_of_which_kind_a_program_is():
-    """What differs between kinds is in :class:`privcirnet.he.program.program.Known`."""
+    """What differs between kinds is in :class:`privcirnet.he.program.program.PublicDescription`."""
     kinds = re.compile(r"isinstance\(.*\b(Program|Description|CkksDescription|LeveledProgram|CkksProgram)\b")
     files = [path for path in FILES if part_of(path) in {"runs", "page", "cli", "report", "service"}]
     assert not [name_of(path) for path in files if kinds.search(path.read_text())]

@@ -17,13 +17,15 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import Objective
 from privcirnet.he.planning.network_links import LINKS
 from privcirnet.runs.profiles import find_profile
-from privcirnet.runs.progress import Bar, silent
+from privcirnet.runs.progress import ProgressBar, silent
 
 LayersOf = Callable[[str, Objective], Mapping[str, Layer]]
 """(name of a layout, goal) -> layers by name."""
 
 
-def competitors(config: BenchConfig, wanted: Objective, layers: LayersOf, bar: Bar = silent) -> dict[str, Competitor]:
+def competitors(
+    config: BenchConfig, wanted: Objective, layers: LayersOf, bar: ProgressBar = silent
+) -> dict[str, Competitor]:
     """Return the layout, and another layout or the same on another engine.
 
     Returns:
@@ -38,7 +40,7 @@ def competitors(config: BenchConfig, wanted: Objective, layers: LayersOf, bar: B
     return found
 
 
-def run(config: BenchConfig, entered: Mapping[str, Competitor], bar: Bar = silent) -> dict[str, LayerResults]:
+def run(config: BenchConfig, entered: Mapping[str, Competitor], bar: ProgressBar = silent) -> dict[str, LayerResults]:
     """Return the results of each competitor's layers; nothing if they are only counted.
 
     Args:
@@ -50,7 +52,7 @@ def run(config: BenchConfig, entered: Mapping[str, Competitor], bar: Bar = silen
         return run_networks(entered, bench_run(config), advance)
 
 
-def memory(config: BenchConfig, competitor: Competitor, bar: Bar = silent) -> dict[str, float]:
+def memory(config: BenchConfig, competitor: Competitor, bar: ProgressBar = silent) -> dict[str, float]:
     """Return the memory that a server of all layers takes, see :func:`network_memory`.
 
     Args:
@@ -62,7 +64,7 @@ def memory(config: BenchConfig, competitor: Competitor, bar: Bar = silent) -> di
 
 
 def suite(
-    config: BenchConfig, wanted: Objective, bar: Bar = silent
+    config: BenchConfig, wanted: Objective, bar: ProgressBar = silent
 ) -> tuple[str, list[dict[str, Any]], dict[str, float]]:
     """Return a suite's (name of the files, rows, this machine's peaks if the rows are to be held against them)."""
     if config.suite == "engines":
@@ -74,13 +76,13 @@ def suite(
         return "encodings", run_suite(wanted, config.engine, bench_run(config), sizes, advance), {}
 
 
-def online(config: BenchConfig, bar: Bar = silent) -> list[dict[str, Any]]:
+def online(config: BenchConfig, bar: ProgressBar = silent) -> list[dict[str, Any]]:
     """Return a row for each network and block size, then for each pass of the online phase, see :func:`run_online`."""
     with bar("rows", online_runs(config.block_sizes)) as advance:
         return run_online(config.block_sizes, bench_run(config), advance)
 
 
-def bootstrapping(config: BenchConfig, bar: Bar = silent) -> tuple[dict[str, Any], dict[str, str]]:
+def bootstrapping(config: BenchConfig, bar: ProgressBar = silent) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the figures of bootstrapping, see :func:`run_bootstrapping`, and the same in words."""
     from benchmarks.bench.bootstrapping import bootstrapping_facts, bootstrapping_runs, run_bootstrapping
 
@@ -99,7 +101,7 @@ def draw(path: Path, rows: list[dict[str, Any]], machine: dict[str, float], titl
         plots.grouped_bars(path, rows, title)
 
 
-def goal(config: BenchConfig, engine: str, bar: Bar = silent) -> Objective:
+def goal(config: BenchConfig, engine: str, bar: ProgressBar = silent) -> Objective:
     """Return what layouts for an engine are chosen by.
 
     Args:

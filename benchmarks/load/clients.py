@@ -23,7 +23,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.protocol.one_message.session import OneMessageClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.system import threads
-from privcirnet.runs.answers import Ahead, requests
+from privcirnet.runs.answers import PreparedStock, requests
 from privcirnet.runs.compiled import read_mode
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.client import Retries, ServiceClient
@@ -193,7 +193,7 @@ def _images(
     """Image after image until the time is over."""
     pixels = remote.party.known.pixels
     low, high = pixels.low // _CONTRAST, max(pixels.high // _CONTRAST, 1)
-    ahead = Ahead(task.prepare, remote.store, True, remote.reopen)
+    ahead = PreparedStock(task.prepare, remote.store, True, remote.reopen)
     while time.monotonic() < end:
         images = random.integers(low, high + 1, (1, *pixels.shape))
         ((request, (answer,)),) = requests(remote.party, remote, images, ahead=ahead, persist=remote.persist)

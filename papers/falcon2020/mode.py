@@ -17,7 +17,7 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.runs.answers import Answer
 from privcirnet.runs.evaluation import Evaluation, integer_audit
 from privcirnet.runs.parties import Parties, RunOptions, ServerTask, open_parties
-from privcirnet.runs.progress import Bar
+from privcirnet.runs.progress import ProgressBar
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Leveled:
         for image in images:
             check_image(self.program.description.shifted(image), plan.image, plan.low, plan.high)
 
-    def open(self, how: RunOptions, bar: Bar) -> AbstractContextManager[Parties]:
+    def open(self, how: RunOptions, bar: ProgressBar) -> AbstractContextManager[Parties]:
         return open_parties(self.task(how), how, bar)
 
     def task(self, how: RunOptions) -> ServerTask:

@@ -36,14 +36,14 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.nn.materialize import materialize_weights_
 from privcirnet.runs.competition import RACE, Problem, Scores, competed
-from privcirnet.runs.progress import Bar, silent
+from privcirnet.runs.progress import ProgressBar, silent
 from privcirnet.train import stages
 from privcirnet.train.network import weighted_layers
 
 CELL, PLAN, MASKS = "cell.json", "plan.json", "masks.safetensors"
 
 
-def run(config: ParetoConfig, data: ImageData, bar: Bar = silent) -> None:
+def run(config: ParetoConfig, data: ImageData, bar: ProgressBar = silent) -> None:
     """Run all cells that are asked for and not complete.
 
     Args:
@@ -59,7 +59,7 @@ def run(config: ParetoConfig, data: ImageData, bar: Bar = silent) -> None:
         run_cell(config, cell, prepared, data, bar)
 
 
-def run_cell(config: ParetoConfig, cell: Cell, prepared: Prepared, data: ImageData, bar: Bar = silent) -> None:
+def run_cell(config: ParetoConfig, cell: Cell, prepared: Prepared, data: ImageData, bar: ProgressBar = silent) -> None:
     """Plan a cell and fine-tune its network, as far as that is not done.
 
     A budget that the method cannot meet is written down, and nothing is trained.
@@ -83,7 +83,7 @@ def run_cell(config: ParetoConfig, cell: Cell, prepared: Prepared, data: ImageDa
                 _train(config, data, out, folder / PLAN, seed, bar)
 
 
-def _train(config: ParetoConfig, data: ImageData, out: Path, plan: Path, seed: int, bar: Bar) -> None:
+def _train(config: ParetoConfig, data: ImageData, out: Path, plan: Path, seed: int, bar: ProgressBar) -> None:
     started = time.perf_counter()
     teacher = config.init if config.recipe.teacher else ""
     recipe: RecipeConfig = replace(config.recipe, init=config.init, teacher=teacher, plan=str(plan), uniform=0)
@@ -99,7 +99,7 @@ def _train(config: ParetoConfig, data: ImageData, out: Path, plan: Path, seed: i
 
 
 def _planned(
-    config: ParetoConfig, cell: Cell, prepared: Prepared, data: ImageData, folder: Path, bar: Bar
+    config: ParetoConfig, cell: Cell, prepared: Prepared, data: ImageData, folder: Path, bar: ProgressBar
 ) -> dict[str, Any]:
     """Write a cell's plan; return the facts about it."""
     what = BUDGETS.get(cell.budget_on, "seconds")
@@ -140,7 +140,7 @@ def _planned(
 
 
 def _searched(
-    config: ParetoConfig, prepared: Prepared, data: ImageData, rules: Rules, scores: Scores, bar: Bar
+    config: ParetoConfig, prepared: Prepared, data: ImageData, rules: Rules, scores: Scores, bar: ProgressBar
 ) -> Candidate:
     omegas = {method: omega for method, omega in prepared.omegas.items() if method != "weights"}
     proposed = {method: solve(omega, rules[0], rules[1]) for method, omega in omegas.items()}

@@ -17,7 +17,7 @@ from privcirnet.he.planning.cost import Objective
 from privcirnet.he.planning.network_links import LINKS, NetworkLink
 from privcirnet.he.planning.profile import Profile
 from privcirnet.runs.profiles import find_profile
-from privcirnet.runs.progress import Bar, silent
+from privcirnet.runs.progress import ProgressBar, silent
 from privcirnet.train import sensitivities, stages
 from privcirnet.train.loop import accuracy
 
@@ -57,7 +57,7 @@ class Prepared:
         return amounts_of(self.figures, what)
 
 
-def prepare(config: ParetoConfig, data: ImageData, bar: Bar = silent) -> Prepared:
+def prepare(config: ParetoConfig, data: ImageData, bar: ProgressBar = silent) -> Prepared:
     """Return what all cells share, measured if this is the comparison's first job; other jobs wait for it.
 
     Raises:
@@ -88,7 +88,7 @@ def read(out: Path) -> Prepared:
     return Prepared(*facts, profile, link, figures, omegas)
 
 
-def _measured(config: ParetoConfig, data: ImageData, bar: Bar) -> dict[str, Any]:
+def _measured(config: ParetoConfig, data: ImageData, bar: ProgressBar) -> dict[str, Any]:
     held = read_checkpoint(run_file(config.init, stages.CHECKPOINT, "train.py"))
     model = stages.built(held, data).model
     if circulant := [name for name, b in held.block_sizes.items() if b > 1]:

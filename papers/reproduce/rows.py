@@ -12,7 +12,7 @@ from papers.reproduce.counts import COUNTS
 from papers.reproduce.seconds import SCRIPTS, SECONDS
 from privcirnet.artifact.records import read_json, write_json
 from privcirnet.he.system import threads
-from privcirnet.runs.progress import Bar, silent
+from privcirnet.runs.progress import ProgressBar, silent
 
 STORED = Path(__file__).parent / "measured.json"
 """What was measured before, with the machine: key of a cell -> :class:`Measured`."""
@@ -88,7 +88,9 @@ def measured_cells(tables: Iterable[Table]) -> dict[str, Cell]:
     return {cell.key: cell for cell in cells if cell.by and cell.by not in COUNTS}
 
 
-def measure(tables: Iterable[Table], images: str, keep: Path | None = None, bar: Bar = silent) -> dict[str, Measured]:
+def measure(
+    tables: Iterable[Table], images: str, keep: Path | None = None, bar: ProgressBar = silent
+) -> dict[str, Measured]:
     """Return what is measured now, on this machine.
 
     Args:

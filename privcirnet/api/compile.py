@@ -24,7 +24,7 @@ from privcirnet.passes.quantize import BITS, calibrated, check_calibrated, input
 from privcirnet.runs.compiled import CompiledProgram, read_compiled
 from privcirnet.runs.export import Pixels, SampleImages, exceeding, lower_on, pixels_of
 from privcirnet.runs.profiles import find_profile
-from privcirnet.runs.progress import Bar
+from privcirnet.runs.progress import ProgressBar
 
 _HALF = 0.5
 """Share of a step that a pixel may be off."""
@@ -119,7 +119,7 @@ def _pixels(quantized: fx.GraphModule, images: Tensor, inputs: InputSpec | None)
 
 
 def _quantized(
-    network: nn.Module, images: Tensor, bar: Bar, input_log_step: int | None = None
+    network: nn.Module, images: Tensor, bar: ProgressBar, input_log_step: int | None = None
 ) -> tuple[fx.GraphModule, str]:
     """Return a network quantized, a copy on the CPU, and its difference from its original in words.
 
@@ -146,7 +146,7 @@ def _in_words(quantized: fx.GraphModule, change: Difference | None) -> str:
     return f"{bits}: {change}" if change else ""
 
 
-def _checked_bounds(program: Program, network: fx.GraphModule, images: Tensor, bar: Bar) -> str:
+def _checked_bounds(program: Program, network: fx.GraphModule, images: Tensor, bar: ProgressBar) -> str:
     """Return how far the images' values are from measured bounds, in words; "" for proved ones.
 
     Warns:

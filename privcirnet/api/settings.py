@@ -17,7 +17,7 @@ from privcirnet.errors import RuleError, nearest
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.system import threads
 from privcirnet.runs.profiles import find_profile
-from privcirnet.runs.progress import Bar, silent
+from privcirnet.runs.progress import ProgressBar, silent
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -88,7 +88,7 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def bars(visible: bool) -> Bar:
+def bars(visible: bool) -> ProgressBar:
     """Return the function that opens progress bars.
 
     Args:
@@ -124,7 +124,7 @@ def named(profile: Profile | str | Path) -> str:
     return name
 
 
-def profile_for(profile: Profile | str | Path, he: HEConfig, bar: Bar) -> Profile:
+def profile_for(profile: Profile | str | Path, he: HEConfig, bar: ProgressBar) -> Profile:
     """Return the profile that a verb was given, or this machine's.
 
     Args:

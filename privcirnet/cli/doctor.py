@@ -119,9 +119,9 @@ def _kept(kernel: Any) -> str:
 
 def _seal() -> str:
     from privcirnet.he.bfv.engines import engine_of
-    from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters
+    from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, DEFAULT_RING_DEGREE, Parameters
 
-    client = engine_of("tenseal").client(Parameters(8192, DEFAULT_COEFFICIENT_BITS, 65537))
+    client = engine_of("tenseal").client(Parameters(DEFAULT_RING_DEGREE, DEFAULT_COEFFICIENT_BITS, 65537))
     return f"works; a ciphertext of {len(client.encrypt(np.ones(8192, np.uint64))):,} bytes"
 
 

@@ -33,7 +33,7 @@ from privcirnet.models.pretrained import pretrained
 from privcirnet.nn.checks import logits_of_one
 from privcirnet.runs.check import left_to_replace
 from privcirnet.runs.pictures import inputs_of
-from privcirnet.runs.progress import Bar, silent
+from privcirnet.runs.progress import ProgressBar, silent
 from privcirnet.train import checkpoint, record, stages
 from privcirnet.train.accuracy import accuracy
 from privcirnet.train.architectures import maker_of
@@ -79,7 +79,7 @@ class Trained:
 def train(
     config: TrainConfig,
     data: ImageData,
-    bar: Bar = silent,
+    bar: ProgressBar = silent,
     tell: Callable[[str], object] = lambda _: None,
     change: stages.CompressionMethod | None = None,
 ) -> Trained:
@@ -140,7 +140,7 @@ def train(
 def _prepared(
     config: TrainConfig,
     data: ImageData,
-    bar: Bar,
+    bar: ProgressBar,
     tell: Callable[[str], object],
     change: stages.CompressionMethod | None,
 ) -> BuiltNetwork:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from privcirnet.he.program.program import Known, Program
+from privcirnet.he.program.program import Program, PublicDescription
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
 from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.rlwe.parameters import SECURITY_BITS
@@ -61,7 +61,7 @@ class Subject(ImageInterface):
         return [{"name": "image", "what": "less the client’s random share"}, *asking]
 
 
-def subject_of(description: Known, levels: int = 0, low: int = 0) -> Subject:
+def subject_of(description: PublicDescription, levels: int = 0, low: int = 0) -> Subject:
     """Return the page's view of a program; arguments as for :func:`~privcirnet.runs.pictures.ends_of`."""
     words = f"{description.scheme} of {_BITS}, {description.parameters_in_words}"
     program = cast(Program, description) if description.prepares else None

@@ -23,7 +23,7 @@ from privcirnet.he.protocol.schedule import schedule_of
 
 
 @dataclass
-class Ahead:
+class PreparedStock:
     """A stock of prepared inferences for images in sequence: filled in pauses, and whenever none is left.
 
     Attributes:
@@ -150,7 +150,7 @@ def answers(
     server: Handler,
     images: Sequence[Values] | Values,
     progress: StepProgress = no_progress,
-    ahead: Ahead | None = None,
+    ahead: PreparedStock | None = None,
 ) -> Iterator[Answer]:
     """Yield the result of each image, see :func:`requests`.
 
@@ -170,7 +170,7 @@ def requests(
     server: Handler,
     images: Sequence[Values] | Values,
     progress: StepProgress = no_progress,
-    ahead: Ahead | None = None,
+    ahead: PreparedStock | None = None,
     persist: Persist = once,
 ) -> Iterator[tuple[Values, list[Answer]]]:
     """Run requests one after the other. A refused result does not end them: the server must not notice.

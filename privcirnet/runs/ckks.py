@@ -23,7 +23,7 @@ from privcirnet.he.system.process import peak_bytes
 from privcirnet.runs.answers import Answer, InferenceStep, StepProgress
 from privcirnet.runs.evaluation import Evaluation
 from privcirnet.runs.parties import Parties, RunOptions, ServerReport, ServerTask, open_parties
-from privcirnet.runs.progress import Bar
+from privcirnet.runs.progress import ProgressBar
 
 BEYOND = "bounds"
 """Name of the fault of an image with a value beyond the examples' bounds; its answer may be wrong."""
@@ -76,7 +76,7 @@ class Ckks:
         return replace(how, weights_gb=_weights_gb(how)).task(self.whole, OneMessageServer, OneMessageClient)
 
     @contextmanager
-    def open(self, how: RunOptions, bar: Bar) -> Iterator[Parties]:
+    def open(self, how: RunOptions, bar: ProgressBar) -> Iterator[Parties]:
         """Yield both parties, or the twin in clear. The simulator first reports what cannot run.
 
         Raises:
@@ -232,7 +232,7 @@ class _Party:
         """The public description of the program."""
         return self.server.description
 
-    def exchange_keys(self, bar: Bar) -> None:
+    def exchange_keys(self, bar: ProgressBar) -> None:
         """Make the keys and load them one by one, so that only one is in transit at a time."""
         with bar("Making keys", len(self.server.description.names) + 1) as advance:
 

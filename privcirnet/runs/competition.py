@@ -17,7 +17,7 @@ from privcirnet.blocksize_search.assignment import Solution, Table
 from privcirnet.blocksize_search.candidates import UNIFORM, Candidate, Rules, best, refined, uniform_within
 from privcirnet.config import SearchRunConfig
 from privcirnet.data.dataset import Examples
-from privcirnet.runs.progress import Bar
+from privcirnet.runs.progress import ProgressBar
 from privcirnet.train.race import Divergence, train_for_
 from privcirnet.train.record import Step
 
@@ -83,7 +83,7 @@ def competed(
     config: SearchRunConfig,
     problem: Problem,
     scores: Scores,
-    bar: Bar,
+    bar: ProgressBar,
 ) -> list[Candidate]:
     """Return the proposed plans, one block size everywhere and the refined plan, each once, with their scores.
 
@@ -121,7 +121,7 @@ def _raced(
     steps: int,
     trained: Callable[[Mapping[str, int], Callable[[Step], None]], float],
     scores: Scores,
-    bar: Bar,
+    bar: ProgressBar,
 ) -> list[Candidate]:
     """Return candidates with their scores after ``steps`` steps.
 
@@ -143,7 +143,9 @@ def _raced(
         return [raced(place, candidate) for place, candidate in enumerate(candidates)]
 
 
-def _refined(winner: Candidate, problem: Problem, divergence: Divergence, seconds: float, bar: Bar) -> Candidate:
+def _refined(
+    winner: Candidate, problem: Problem, divergence: Divergence, seconds: float, bar: ProgressBar
+) -> Candidate:
     """Return a candidate after some seconds of local search; itself if none is better."""
     with bar("Refining", math.ceil(seconds)) as advance:
         started = time.perf_counter()

@@ -22,14 +22,14 @@ from privcirnet.he.program.operations import HEADINGS, Input, described
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.ring.modular import Residues
-from privcirnet.runs.answers import Ahead, StepProgress, no_progress
+from privcirnet.runs.answers import PreparedStock, StepProgress, no_progress
 from privcirnet.runs.arrays import integers_of
 from privcirnet.runs.evaluation import Evaluation, Mode, run
 from privcirnet.runs.interactive import Interactive, SharedParties
 from privcirnet.runs.memory import WEIGHTS_GB, check_memory, weight_bytes
 from privcirnet.runs.parties import Parties, RunOptions, parties
 from privcirnet.runs.pictures import read_image
-from privcirnet.runs.progress import Bar, silent
+from privcirnet.runs.progress import ProgressBar, silent
 from privcirnet.service.client import ServiceClient
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class CompiledProgram:
     rehearsal: TruncationTrial | None = None
     quantization: str = ""
     inputs: InputSpec | None = field(default=None, repr=False)
-    bar: Bar = field(default=silent, repr=False, compare=False)
+    bar: ProgressBar = field(default=silent, repr=False, compare=False)
     _parties: SharedParties = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -385,7 +385,7 @@ MODES: dict[str, Callable[[Any], Mode]] = {
     "interactive": Interactive,
     "ckks": lambda _: _ckks(),
 }
-"""Modes of a client alone, from its program's public description, by :attr:`Known.mode`."""
+"""Modes of a client alone, from its program's public description, by :attr:`PublicDescription.mode`."""
 
 
 def infer(
@@ -415,6 +415,6 @@ def infer(
 
 def client_of(remote: ServiceClient, how: RunOptions, keep: bool = False) -> Parties:
     """Return a client whose server is elsewhere, ready for images; ``keep``: see :func:`infer`."""
-    ahead = Ahead(how.prepare, remote.store, keep, remote.reopen, how.pause_s)
+    ahead = PreparedStock(how.prepare, remote.store, keep, remote.reopen, how.pause_s)
     arguments = remote.party, remote, None, remote.seconds, remote.bytes_keys, ahead, how
     return parties(*arguments, persist=remote.persist)

@@ -23,7 +23,7 @@ from privcirnet.he.protocol.parties.session import Traffic
 from privcirnet.he.system.process import peak_bytes
 from privcirnet.runs.answers import Answer, StepProgress, no_progress
 from privcirnet.runs.parties import Parties, RunOptions, ServerTask
-from privcirnet.runs.progress import Bar, silent
+from privcirnet.runs.progress import ProgressBar, silent
 
 
 def over_links(compute: float, size: float, rounds: float) -> dict[str, summaries.LinkPrediction]:
@@ -137,7 +137,7 @@ class Mode(Protocol):
         """Raise unless images, integers (N, C, H, W) of the data set, fit the program."""
         ...
 
-    def open(self, how: RunOptions, bar: Bar) -> AbstractContextManager[Parties]:
+    def open(self, how: RunOptions, bar: ProgressBar) -> AbstractContextManager[Parties]:
         """Return both parties, which end with the block.
 
         Raises:
@@ -321,7 +321,7 @@ def evaluate(
     images: Sequence[Values] | Values,
     how: RunOptions | None = None,
     progress: StepProgress = no_progress,
-    bar: Bar = silent,
+    bar: ProgressBar = silent,
 ) -> Evaluation:
     """Return the evaluation of both parties on every image, with every step checked.
 

@@ -42,7 +42,7 @@ from privcirnet.passes.quantize import input_quantizer, input_step
 from privcirnet.passes.ranges import Range, peaks, usual_ranges
 from privcirnet.runs.compiled import CompiledProgram
 from privcirnet.runs.profiles import CALIBRATION_ROUNDS, RANKING_ROUNDS, find_profile, measure, profile_at
-from privcirnet.runs.progress import Bar, silent
+from privcirnet.runs.progress import ProgressBar, silent
 from privcirnet.runs.rehearsal import Trial, rehearse
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def pixels_of(network: fx.GraphModule, images: torch.Tensor) -> Pixels:
 
 
 def lower_for(
-    he: HEConfig, network: fx.GraphModule, data: ImageData, bar: Bar = silent, rehearsed_images: int = 0
+    he: HEConfig, network: fx.GraphModule, data: ImageData, bar: ProgressBar = silent, rehearsed_images: int = 0
 ) -> Planned:
     """Return the program of a quantized network for the images of a data set, see :func:`lower_on`.
 
@@ -154,7 +154,7 @@ def lower_on(
     he: HEConfig,
     network: fx.GraphModule,
     images: SampleImages,
-    bar: Bar = silent,
+    bar: ProgressBar = silent,
     fixed_profile: Profile | None = None,
 ) -> Planned:
     """Return the program of a quantized network, planned for its (n, q).
@@ -185,7 +185,7 @@ def lower_on(
 
 
 def _planned(
-    he: HEConfig, network: fx.GraphModule, images: SampleImages, bar: Bar, fixed_profile: Profile | None
+    he: HEConfig, network: fx.GraphModule, images: SampleImages, bar: ProgressBar, fixed_profile: Profile | None
 ) -> Planned:
     drafted, target, lowered = _fitting(he, network, images, target_of(he, fixed_profile, bar), bar)
     rehearsal = None
@@ -207,7 +207,7 @@ def _planned(
 
 
 def _guarded(
-    drafted: Drafts, target: Target, lowered: Lowered, trial: Trial, bar: Bar
+    drafted: Drafts, target: Target, lowered: Lowered, trial: Trial, bar: ProgressBar
 ) -> tuple[Lowered, summaries.TruncationTrial]:
     """Return the program with the fewest guard bits that suffice for a trial, or the most that fit, and its rehearsal.
 
@@ -226,7 +226,7 @@ def _guarded(
 
 
 def _fitting(
-    he: HEConfig, network: fx.GraphModule, images: SampleImages, target: Target, bar: Bar
+    he: HEConfig, network: fx.GraphModule, images: SampleImages, target: Target, bar: ProgressBar
 ) -> tuple[Drafts, Target, Lowered]:
     """Return the network with the first kind of bounds that parameters carry, and the target that has them."""
     free, pixels = 0 if he.exact else FREE_GUARD_BITS, images.pixels
@@ -259,7 +259,7 @@ def with_transfers(program: Program, source: str) -> Program:
     return replace(program, transfers=schedule_of(program).best_source if source == "auto" else source)
 
 
-def target_of(he: HEConfig, fixed_profile: Profile | None = None, bar: Bar = silent) -> Target:
+def target_of(he: HEConfig, fixed_profile: Profile | None = None, bar: ProgressBar = silent) -> Target:
     """Return the target of the settings, with proved bounds.
 
     Args:
@@ -343,7 +343,7 @@ class Exported:
     profile: Profile | None = None
 
 
-def export_program(config: ExportConfig, network: nn.Module, data: ImageData, bar: Bar = silent) -> Exported:
+def export_program(config: ExportConfig, network: nn.Module, data: ImageData, bar: ProgressBar = silent) -> Exported:
     """Return the program of a network in the settings' mode.
 
     Raises:
@@ -358,7 +358,7 @@ def export_program(config: ExportConfig, network: nn.Module, data: ImageData, ba
     return Exported(facts, lambda folder, about, key: write_ckks(folder, program, about, key))
 
 
-def _interactive(config: ExportConfig, network: nn.Module, data: ImageData, bar: Bar) -> Exported:
+def _interactive(config: ExportConfig, network: nn.Module, data: ImageData, bar: ProgressBar) -> Exported:
     """Lower the network, prove or measure its bounds, and choose the parameters."""
     module = quantized(network)
     planned = lower_for(config.he, module, data, bar, config.rehearsed_images)

@@ -34,7 +34,7 @@ from privcirnet.he.ring.modular import Residues
 from privcirnet.runs.answers import Answer, name_of
 from privcirnet.runs.evaluation import Audit, Evaluation, integer_audit, prepared_for, run
 from privcirnet.runs.parties import Parties, RunOptions, ServerTask, open_parties
-from privcirnet.runs.progress import Bar, silent
+from privcirnet.runs.progress import ProgressBar, silent
 
 
 def reconstruct(
@@ -98,7 +98,7 @@ class Interactive:
         for image in images:
             check_image(self.program.nodes[0], image)
 
-    def open(self, how: RunOptions, bar: Bar) -> AbstractContextManager[Parties]:
+    def open(self, how: RunOptions, bar: ProgressBar) -> AbstractContextManager[Parties]:
         return open_parties(self.task(how), how, bar)
 
     def task(self, how: RunOptions) -> ServerTask:
@@ -250,7 +250,7 @@ class SharedParties:
                 self.sent.add(answer.traffic, 1)
             return evaluation
 
-    def prepare(self, count: int, how: RunOptions, bar: Bar) -> None:
+    def prepare(self, count: int, how: RunOptions, bar: ProgressBar) -> None:
         """Do all encrypted work for some images to come.
 
         Raises:
@@ -275,7 +275,7 @@ class SharedParties:
             self._end()
 
     @contextmanager
-    def _begun(self, how: RunOptions, bar: Bar = silent) -> Iterator[Parties]:
+    def _begun(self, how: RunOptions, bar: ProgressBar = silent) -> Iterator[Parties]:
         """Lock both parties for a ``with`` block; any error in it ends them."""
         with self._lock:
             try:

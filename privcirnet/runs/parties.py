@@ -37,8 +37,8 @@ from privcirnet.he.protocol.parties.session import Handler
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
 from privcirnet.he.system.process import keep_freed_memory, peak_bytes
-from privcirnet.runs.answers import Ahead, Answer, Persist, StepProgress, answers, no_progress, once, requests
-from privcirnet.runs.progress import Bar
+from privcirnet.runs.answers import Answer, Persist, PreparedStock, StepProgress, answers, no_progress, once, requests
+from privcirnet.runs.progress import ProgressBar
 from privcirnet.service.client import Party, ServiceClient
 from privcirnet.service.limits import ServiceLimits, ServiceState
 from privcirnet.service.programs import Catalogue, ProgramVersion
@@ -310,7 +310,7 @@ class Parties:
     report: Callable[[], ServerReport] | None
     seconds_setup: float
     bytes_keys: int
-    ahead: Ahead | None = None
+    ahead: PreparedStock | None = None
     how: RunOptions = field(default_factory=RunOptions)
     seconds_warm_up: float | None = None
 
@@ -321,7 +321,7 @@ def parties(  # noqa: PLR0913, PLR0917
     report: Callable[[], ServerReport] | None,
     seconds_setup: float,
     bytes_keys: int,
-    ahead: Ahead,
+    ahead: PreparedStock,
     how: RunOptions,
     persist: Persist = once,
 ) -> Parties:
@@ -341,7 +341,7 @@ def parties(  # noqa: PLR0913, PLR0917
 
 
 @contextmanager
-def open_parties(task: ServerTask, how: RunOptions, bar: Bar) -> Iterator[Parties]:
+def open_parties(task: ServerTask, how: RunOptions, bar: ProgressBar) -> Iterator[Parties]:
     """Yield both parties as in a service, in this process or each in its own. They are closed in the end.
 
     Raises:
@@ -355,7 +355,7 @@ def open_parties(task: ServerTask, how: RunOptions, bar: Bar) -> Iterator[Partie
                 client = stack.enter_context(closing(task.party(server.greeting(), how.engine, None, store, b"")))
                 keys = client.keys()
                 session = stack.enter_context(closing(server.session(keys)))
-            ahead = Ahead(how.prepare, store, False, lambda: None, how.pause_s)
+            ahead = PreparedStock(how.prepare, store, False, lambda: None, how.pause_s)
             setup = time.perf_counter() - started
             warm = _warmed(how, bar, partial(rehearse, server, how.engine))
             here = parties(client, session, partial(report_of, session), setup, len(keys), ahead, how)
@@ -367,13 +367,13 @@ def open_parties(task: ServerTask, how: RunOptions, bar: Bar) -> Iterator[Partie
         started += warm or 0.0
         with bar("Connecting", 0):
             remote = stack.enter_context(ServiceClient(process.address, how.engine, party=task.party))
-        ahead = Ahead(how.prepare, remote.store, False, remote.reopen, how.pause_s)
+        ahead = PreparedStock(how.prepare, remote.store, False, remote.reopen, how.pause_s)
         setup = time.perf_counter() - started
         remote_parties = parties(remote.party, remote, process.report, setup, remote.bytes_keys, ahead, how)
         yield replace(remote_parties, seconds_warm_up=warm)
 
 
-def _warmed(how: RunOptions, bar: Bar, run: Callable[[], object]) -> float | None:
+def _warmed(how: RunOptions, bar: ProgressBar, run: Callable[[], object]) -> float | None:
     """Warm up, if the settings say so, and return the seconds that it took."""
     if not how.warm:
         return None

@@ -13,7 +13,7 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.data.picture import LIGHT_ON_DARK, Preparation
 from privcirnet.data.pictures import Picture
 from privcirnet.errors import RuleError
-from privcirnet.he.program.program import Known
+from privcirnet.he.program.program import PublicDescription
 from privcirnet.runs.answers import Answer, StepProgress, no_progress
 from privcirnet.runs.parties import Parties
 
@@ -37,7 +37,7 @@ class ImageInterface:
     log_step: int
 
 
-def ends_of(description: Known, levels: int = 0, low: int = 0) -> ImageInterface:
+def ends_of(description: PublicDescription, levels: int = 0, low: int = 0) -> ImageInterface:
     """Return the inputs and outputs of a program.
 
     Args:
@@ -132,7 +132,7 @@ class Reading:
     class_alone: bool = False
 
     @classmethod
-    def of(cls, description: Known, version: str, classes: Sequence[str], top: int) -> "Reading":
+    def of(cls, description: PublicDescription, version: str, classes: Sequence[str], top: int) -> "Reading":
         """Return the conversion of a program's answers to rows."""
         return cls(version, 2.0**description.result_log_step, classes, top, description.class_alone)
 

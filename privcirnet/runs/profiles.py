@@ -13,7 +13,7 @@ from privcirnet.he.measure.calibrate import calibrate
 from privcirnet.he.planning.parameter_choice import WIDE, sets_for
 from privcirnet.he.planning.profile import COUNTED, Profile
 from privcirnet.he.rlwe.parameters import TABLE
-from privcirnet.runs.progress import Bar, silent
+from privcirnet.runs.progress import ProgressBar, silent
 
 PROFILE = "profile.json"
 """File of a search with the operation times behind its predictions."""
@@ -24,7 +24,7 @@ RANKING_ROUNDS = 5
 
 
 def find_profile(
-    he: HEConfig, engine: str = "", bar: Bar = silent, rounds: int = CALIBRATION_ROUNDS, table: str = TABLE
+    he: HEConfig, engine: str = "", bar: ProgressBar = silent, rounds: int = CALIBRATION_ROUNDS, table: str = TABLE
 ) -> Profile:
     """Return the cost profile of a file, the papers' units, or this machine's, measured now.
 
@@ -68,7 +68,7 @@ def _one_set(he: HEConfig) -> ParameterSet:
     return WIDE if WIDE in allowed else allowed[0]
 
 
-def profile_at(profile: Profile, parameter_set: ParameterSet, engine: str, bar: Bar = silent) -> Profile:
+def profile_at(profile: Profile, parameter_set: ParameterSet, engine: str, bar: ProgressBar = silent) -> Profile:
     """Return a profile at a set: the given one if it was measured there, else this machine's, measured now.
 
     The papers' units are the same at every set.
@@ -81,7 +81,11 @@ def profile_at(profile: Profile, parameter_set: ParameterSet, engine: str, bar: 
 
 
 def measure(
-    parameter_set: ParameterSet, engine: str, bar: Bar = silent, rounds: int = CALIBRATION_ROUNDS, table: str = TABLE
+    parameter_set: ParameterSet,
+    engine: str,
+    bar: ProgressBar = silent,
+    rounds: int = CALIBRATION_ROUNDS,
+    table: str = TABLE,
 ) -> Profile:
     """Return this machine's profile at a set, measured now.
 

@@ -18,7 +18,7 @@ class Advance(Protocol):
         ...
 
 
-Bar = Callable[[str, int], AbstractContextManager[Advance]]
+ProgressBar = Callable[[str, int], AbstractContextManager[Advance]]
 """Function (description, number of steps) -> progress bar; 0 steps: work of unknown length."""
 
 

@@ -19,7 +19,7 @@ from privcirnet.he.program.operations import Truncate
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.rounds.answer import width
 from privcirnet.he.ring import modular
-from privcirnet.runs.progress import Bar, silent
+from privcirnet.runs.progress import ProgressBar, silent
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Trial:
     logits: np.ndarray
 
 
-def rehearse(program: Program, trial: Trial, bar: Bar = silent) -> TruncationTrial:
+def rehearse(program: Program, trial: Trial, bar: ProgressBar = silent) -> TruncationTrial:
     """Return the effect of random truncations on images, each classified to nearest and at random, once.
 
     Images that go beyond the program's bound even if rounded to nearest are neither changed nor refused.

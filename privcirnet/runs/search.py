@@ -42,7 +42,7 @@ from privcirnet.report import plots
 from privcirnet.runs.check import left_to_replace, profile_of_program
 from privcirnet.runs.competition import RACE, Problem, Scores, competed
 from privcirnet.runs.profiles import PROFILE, find_profile, kept
-from privcirnet.runs.progress import Bar, silent
+from privcirnet.runs.progress import ProgressBar, silent
 from privcirnet.train import sensitivities, stages
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class StoredSearch:
 
 
 def search(
-    config: SearchRunConfig, data: ImageData, bar: Bar = silent, tell: Callable[[str], object] = lambda _: None
+    config: SearchRunConfig, data: ImageData, bar: ProgressBar = silent, tell: Callable[[str], object] = lambda _: None
 ) -> StoredSearch:
     """Return the result of a search in the network of a run directory.
 
@@ -184,7 +184,7 @@ def search_in(
     data: Examples,
     config: SearchRunConfig,
     profile: Profile,
-    bar: Bar = silent,
+    bar: ProgressBar = silent,
     scores: Scores | None = None,
 ) -> SearchResult:
     """Return the result of a search: latencies, sensitivities measured until they decide, the best assignment.

@@ -11,13 +11,13 @@ from privcirnet.he.protocol.interface import Served
 from privcirnet.he.protocol.wire import MessageSizes
 from privcirnet.service.refusals import unknown
 
-_VERSION = 12
+_VERSION_DIGITS = 12
 """Number of hexadecimal digits of a version."""
 
 
 def version_of(folder: Path) -> str:
     """Return the version of a program in a folder: a checksum of its manifest, which has those of its weights."""
-    return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()[:_VERSION]
+    return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()[:_VERSION_DIGITS]
 
 
 def digest_of(version: str, greeting: bytes) -> bytes:
@@ -47,7 +47,7 @@ class ProgramVersion:
     @classmethod
     def of(cls, name: str, server: Served) -> "ProgramVersion":
         """Return a server's program, whose version is a checksum of its public description."""
-        return cls(name, hashlib.sha256(server.greeting()).hexdigest()[:_VERSION], server)
+        return cls(name, hashlib.sha256(server.greeting()).hexdigest()[:_VERSION_DIGITS], server)
 
     @property
     def facts(self) -> dict[str, object]:

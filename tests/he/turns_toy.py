@@ -19,8 +19,8 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.rounds.exchange import (
     SHARE,
     ClientShares,
+    Correlation,
     Exchange,
-    Kept,
     PreparedNode,
     RoundPlan,
     ServerShares,
@@ -77,14 +77,14 @@ class OffsetOnline:
     def offline_shares(self, t: int) -> list[Residues | None]:
         return [None]
 
-    def keep_client(self, share: Residues, result: Residues, t: int) -> Kept:
+    def keep_client(self, share: Residues, result: Residues, t: int) -> Correlation:
         return {SHARE: share, **self.keep_server([], result, t)}
 
-    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues, t: int) -> Kept:
+    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues, t: int) -> Correlation:
         mine, theirs = np.split(own, 2)
         return {"own": mine, "theirs": theirs}
 
-    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
+    def client(self, kept: Correlation, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         (own, last), (theirs, others) = (np.split(kept[name], 2) for name in ("own", "theirs"))
         (asked,) = yield []
         first = modular.subtract(unpack(asked, own.shape, t), theirs, t)
@@ -94,7 +94,7 @@ class OffsetOnline:
         yield [pack(modular.add(modular.add(second, last, t), terms, t), t)]
 
     def server(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int
+        self, layer: ClearLinear | None, kept: Correlation, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
         total, half = shares[0].reshape(-1), self.constant // 2
         masks = (np.split(kept[name], 2) for name in ("own", "theirs"))

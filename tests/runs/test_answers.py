@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.protocol.offline.store import MemoryStore
-from privcirnet.runs.answers import Ahead, InferenceStep, answers
+from privcirnet.runs.answers import InferenceStep, PreparedStock, answers
 from tests.he.networks import network, random_image
 from tests.he.parties import parties
 
@@ -18,7 +18,7 @@ def test_a_bar_ends_with_its_images(count):
     store: MemoryStore = client._prepared.store
     images = [random_image(program, seed) for seed in range(3)]
     steps: list[InferenceStep] = []
-    ahead = Ahead(count, store, keep=False, again=lambda: None)
+    ahead = PreparedStock(count, store, keep=False, again=lambda: None)
     found = list(answers(client, session, images, steps.append, ahead))
     assert [answer.prepared for answer in found] == [count > 0] * 3
     assert all(a.images <= b.images for a, b in pairwise(steps))

@@ -32,7 +32,7 @@ from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Message, WireFormat, check
 MAX_PLAIN_BITS = 60
 """Most bits of t."""
 
-DEFAULT_COEFFICIENT_BITS = (54, 54, 53, 53)
+DEFAULT_RING_DEGREE, DEFAULT_COEFFICIENT_BITS = 8192, (54, 54, 53, 53)
 """Three primes for data and the special prime, 214 bits in all at n = 8192: one prime fewer than SEAL's default, so
 that a rotation takes two thirds of the time and a ciphertext three quarters of the numbers. With flooding it carries
 plain moduli of up to 48 bits."""
@@ -152,7 +152,7 @@ def ordered_primes(ring_degree: int, coefficient_bits: tuple[int, ...]) -> tuple
 def choose(
     lengths: set[int],
     plain_bits: int,
-    ring_degree: int = 8192,
+    ring_degree: int = DEFAULT_RING_DEGREE,
     coefficient_bits: tuple[int, ...] = DEFAULT_COEFFICIENT_BITS,
     table: str = TABLE,
 ) -> Parameters:

@@ -11,15 +11,13 @@ from functools import cached_property, lru_cache
 from itertools import accumulate, product
 
 from privcirnet.he.mpc.carries import DigitTable, Factors, Lift, Merge, bits_of_sums, carry, propagates
-from privcirnet.he.program.exact import MOST_BEYOND
+from privcirnet.he.program.exact import MOST_BEYOND, MOST_DIGIT, MOST_RANGE
 
 Sum = tuple[Factors, ...]
 """Products that are added."""
 
-_LEAST_DIGIT, _MOST_DIGIT, _MOST_LIFTED = 3, 5, 6
-"""Bits of a digit, whose table has 2^bits entries; and of one whose results are lifted."""
-_MOST_RANGE = 4
-"""Bits of a digit with a threshold, which has six results: a transfer hides 64 bits."""
+_LEAST_DIGIT, _MOST_LIFTED = 3, 6
+"""Bits of a digit, and of one whose results are lifted."""
 _MERGED = 3
 """Digits that a merge takes beyond the low part: with one more its transfers double."""
 _TRANSFER_BITS = 16
@@ -95,9 +93,9 @@ def _carries(low: int, high: int) -> Iterator[Circuit]:
 def _clips(low: int, high: int, threshold: int) -> Iterator[Circuit]:
     shift = (threshold & -threshold).bit_length() - 1
     size, last = (threshold - 1).bit_length() - shift, high - (threshold - 1).bit_length()
-    if last > MOST_BEYOND or size > _MOST_RANGE:
+    if last > MOST_BEYOND or size > MOST_RANGE:
         raise ValueError(f"no clip at {threshold} takes {high} bits")
-    for below in range(min(shift, _MOST_RANGE - size) + 1):
+    for below in range(min(shift, MOST_RANGE - size) + 1):
         for lows, middles in product(_widths(low), _widths(shift - below)):
             for merged in _merged_counts(lows, middles):
                 digits, merges, into = _chained(lows, middles, merged)
@@ -110,7 +108,7 @@ def _clips(low: int, high: int, threshold: int) -> Iterator[Circuit]:
                 yield Circuit((*digits, *tables), (*merges, *more), Merge((inside, above)))
 
 
-def _widths(bits: int, most: int = _MOST_DIGIT) -> Iterator[tuple[int, ...]]:
+def _widths(bits: int, most: int = MOST_DIGIT) -> Iterator[tuple[int, ...]]:
     """Yield ways to cut bits into digits of like size, the larger ones first."""
     for count in range(-(-bits // most), -(-bits // _LEAST_DIGIT) + 1):
         yield tuple(bits // count + (i < bits % count) for i in range(count))
@@ -164,7 +162,7 @@ def _ranges(
         digit: number of their first result.
         result: number of their merges' first result.
     """
-    middle = max(0, last - _MOST_DIGIT)
+    middle = max(0, last - MOST_DIGIT)
     tables = [_within(threshold, bits), *([_within(1, middle)] if middle else []), _sign(last - middle)]
     starts = [digit, *(digit + _count(tables[:i]) for i in range(1, len(tables)))]
     sums = _times(tables[-2], threshold if not middle else 1, starts[-2], _four(starts[-1]))

@@ -8,7 +8,7 @@ t1 = (t - 1) / 2^(f+1),
 
 The carry is read from digits, whose results are lifted to a number (:class:`mpc.carries.Lift`); of the wrap each party
 knows a bit. Modulo a power of two that divides t1 there is none. Below are the public shape of a step and each party's
-turns, as in :mod:`mpc.floor`. See docs/mathematics.md, "Exact floor and sign".
+turns, as in :mod:`mpc.rectifier`. See docs/mathematics.md, "Exact floor and sign".
 """
 
 from dataclasses import dataclass
@@ -142,7 +142,7 @@ def server_numbers(step: Floor) -> int:
     return step.products + step.up[-1].stop
 
 
-def client_offline(step: Floor, share: Residues, transfers: OtSession) -> PartyCoroutine[OfflineState]:
+def client_ahead(step: Floor, share: Residues, transfers: OtSession) -> PartyCoroutine[OfflineState]:
     """Take the client's turns ahead.
 
     Args:

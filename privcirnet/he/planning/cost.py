@@ -91,7 +91,7 @@ class OperationPrices:
         return Cost(server=transfers * OT_SECONDS, network=network)
 
     def exact(self, step: ExactStep, values: int) -> Cost:
-        from privcirnet.he.mpc import floor  # it loads the kernels
+        from privcirnet.he.mpc import rectifier  # it loads the kernels
         from privcirnet.he.mpc.lookup import Lookup
 
         if not step.bound:
@@ -99,7 +99,7 @@ class OperationPrices:
         required, useful = (divisor.bit_length() - 1 for divisor in (step.divisor, step.best_divisor))
         bits = max(self.profile.plain_bits, step.least_modulus.bit_length() + 1)
         t = representative(bits, max(required, min(useful, self.profile.plain_twos)))
-        shapes = [floor.shape_of(step, t), *([Lookup(t, step.table)] if isinstance(step, ExactTable) else [])]
+        shapes = [rectifier.shape_of(step, t), *([Lookup(t, step.table)] if isinstance(step, ExactTable) else [])]
         online = (sum(parts) * values // 8 for shape in shapes for parts in shape.online_bits())
         ahead = sum(sum(shape.ahead_bits()) for shape in shapes) * values // 8
         return self.messages(*online, ahead=ahead, transfers=sum(shape.transfers for shape in shapes) * values)

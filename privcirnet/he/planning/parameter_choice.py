@@ -25,6 +25,7 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET, flood_bits, square_noise_bits
 from privcirnet.he.bfv.parameters import (
     DEFAULT_COEFFICIENT_BITS,
+    DEFAULT_RING_DEGREE,
     MAX_PLAIN_BITS,
     WIDE_COEFFICIENT_BITS,
     WIDE_RING_DEGREE,
@@ -397,7 +398,7 @@ SHORT_SETS = (ParameterSet(8192, (45, 45, 45, 45)), ParameterSet(8192, (60, 60, 
 """Sets for exact steps, whose t is short: as fast as the first with fewer bytes, and a third faster. A random
 truncation would fail more often."""
 SETS = (
-    ParameterSet(8192, DEFAULT_COEFFICIENT_BITS),
+    ParameterSet(DEFAULT_RING_DEGREE, DEFAULT_COEFFICIENT_BITS),
     ParameterSet(8192, (43, 43, 43, 43, 42)),
     ParameterSet(8192, (36, 36, 36, 36, 35, 35)),
     *SHORT_SETS,

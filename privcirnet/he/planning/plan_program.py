@@ -213,7 +213,7 @@ planned_layer = lru_cache(maxsize=4096)(cheapest_layer)
 
 
 @dataclass(frozen=True)
-class Planned(Planner):
+class CheapestPlanner(Planner):
     """A :class:`program.operation.Planner` of the fastest layers under a profile."""
 
     profile: Profile
@@ -234,7 +234,7 @@ def replan(nodes: Sequence[Node], profile: Profile, link: NetworkLink, lengths: 
     Raises:
         RuleError: A layer has no layout at the profile's ring degree.
     """
-    planner = Planned(profile, link, lengths)
+    planner = CheapestPlanner(profile, link, lengths)
     return tuple(replace(node, operation=node.operation.planned(planner)) for node in nodes)
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from privcirnet.errors import RuleError
-from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS, ParameterSet
+from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, DEFAULT_RING_DEGREE, MAX_PLAIN_BITS, ParameterSet
 
 OPERATIONS = {
     "call": "server: what a layer takes beyond its operations",
@@ -85,7 +85,7 @@ class Profile:
 
 COUNTED = Profile(
     _COUNTED,
-    8192,
+    DEFAULT_RING_DEGREE,
     DEFAULT_COEFFICIENT_BITS,
     {name: 1e-9 for name in OPERATIONS}
     | dict.fromkeys(("rotate", "giant", "fold"), 1.0)

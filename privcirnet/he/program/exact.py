@@ -1,4 +1,4 @@
-"""Steps that are exact on shares, by two-party computation (:mod:`mpc.floor`); they cost messages, ahead and online.
+"""Steps that are exact on shares, by two-party computation (:mod:`mpc.rectifier`); they cost messages in both phases.
 
 Maxima, their places and distances from them come to exact ReLUs with sums and moves.
 """
@@ -15,11 +15,14 @@ from privcirnet.he.program.arithmetic import AssertRange, MulConstant, Truncate
 from privcirnet.he.program.operation import C_co, CostModel, Domain, Interval, Node, Operation, Shape, V, Weights
 from privcirnet.he.program.rearrangement import AsStrided, Sampled, SliceChannels
 
-MOST_BITS = 19
-"""Bits that go: those of four digits, but for one (:class:`mpc.floor.ExactFloor`)."""
-MOST_BEYOND, MOST_ODD = 9, 15
+MOST_DIGIT, MOST_RANGE = 5, 4
+"""Bits of a digit, whose table has 2^bits entries; and of a digit with a threshold, which has six results: a transfer
+hides 64 bits (:mod:`mpc.circuit`)."""
+MOST_BITS = 4 * MOST_DIGIT - 1
+"""Bits that go: those of four digits, but for one (:class:`mpc.truncation.Floor`)."""
+MOST_BEYOND, MOST_ODD = 2 * MOST_DIGIT - 1, (1 << MOST_RANGE) - 1
 """Bits of a clipped value beyond those of the most, with the sign, and the largest odd part of the number from which it
-is clipped: those of two digits, and of one (:mod:`mpc.circuit`)."""
+is clipped."""
 
 
 @dataclass(frozen=True)

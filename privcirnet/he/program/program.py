@@ -48,7 +48,7 @@ class PixelRange(NamedTuple):
     exponents: tuple[int, ...] = ()
 
 
-class Known(ABC):
+class PublicDescription(ABC):
     """The public description of a program, without weights.
 
     Attributes:
@@ -134,7 +134,7 @@ class Network:
 
 
 @dataclass(frozen=True)
-class Program(Known):
+class Program(PublicDescription):
     """An integer network ready for encrypted inference. Without ``weights`` it is the client's view.
 
     Attributes:

@@ -16,7 +16,7 @@ from typing import Protocol, cast
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program import limits, signature
-from privcirnet.he.program.program import Known
+from privcirnet.he.program.program import PublicDescription
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.wire import MessageSizes
@@ -94,7 +94,7 @@ class ServedClient(Protocol):
     """The client's end: its keys, its requests and its results."""
 
     @property
-    def known(self) -> Known:
+    def known(self) -> PublicDescription:
         """The public description of the program."""
         ...
 
@@ -145,7 +145,7 @@ class Served(Protocol):
     """A program, its weights encoded, ready for sessions."""
 
     @property
-    def known(self) -> Known:
+    def known(self) -> PublicDescription:
         """The public description of the program."""
         ...
 

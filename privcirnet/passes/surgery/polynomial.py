@@ -31,7 +31,6 @@ from privcirnet.passes.convert import share_by_blocks_
 from privcirnet.passes.difference import compared, logits_of_some
 from privcirnet.passes.shape_tracing import trace_at
 from privcirnet.passes.surgery import arithmetic, functions, norms, padding, resampling
-from privcirnet.passes.surgery import functions as own
 from privcirnet.passes.surgery.attention import join_parts, read_attentions, settle_attention, softmax_axis
 from privcirnet.passes.surgery.edit import (
     TRAIN,
@@ -48,6 +47,31 @@ from privcirnet.passes.surgery.signals import as_maps, joined
 from privcirnet.passes.surgery.windows import other_size, pool
 
 ACTIVATIONS = (*REPLACEMENTS, "own")
+DECOMPOSITIONS: dict[str, Callable[[GraphEditor, fx.Node], list[fx.Node]]] = {
+    "stack": arithmetic.stack,
+    "gated": functions.gated,
+    "function": functions.as_modules,
+    "normalized": functions.normalized,
+}
+"""How an operation of a kind is taken apart into others, which are settled in its place."""
+SUBSTITUTIONS: dict[str, Callable[[GraphEditor, fx.Node], None]] = {
+    "nothing": GraphEditor.skip,
+    "layer norm": norms.layer_norm,
+    "gate": norms.gate,
+    "average": partial(pool, average=True),
+    "maximum": partial(pool, average=False),
+    "pad": arithmetic.pad,
+    "roll": padding.pad,
+    "upsample": resampling.upsample,
+    "transposed layer": padding.transpose,
+    "sum": arithmetic.add,
+    "difference": arithmetic.add,
+    "product": arithmetic.multiply,
+    "numbers": arithmetic.divide,
+    "square": arithmetic.square,
+    "concat": arithmetic.concat,
+}
+"""How an operation of a kind is replaced by modules that run encrypted."""
 
 
 def polynomial_(
@@ -243,8 +267,8 @@ def _visit(edit: GraphEditor, node: fx.Node, activation: str) -> None:
         settle_attention(edit, node, own=activation == "own")
     if kind in ("kept", "layer", "move"):
         return
-    if kind in _TAKEN_APART:
-        for part in _TAKEN_APART[kind](edit, node):
+    if kind in DECOMPOSITIONS:
+        for part in DECOMPOSITIONS[kind](edit, node):
             _visit(edit, part, activation)
         return
     inside = norms.split(edit, node) if kind in ("norm", "layer norm") else []
@@ -263,11 +287,11 @@ def _settle_convolution(edit: GraphEditor, node: fx.Node, kind: str) -> None:
 def _replace(edit: GraphEditor, node: fx.Node, kind: str, activation: str) -> None:
     """Put a module that runs encrypted in the place of an operation, or note why there is none."""
     if activation == "own" and kind in ("activation", "gate", "maximum") and len(values_of(node)) == 1:
-        own.keep(edit, node)
+        functions.keep(edit, node)
     elif activation == "own" and kind == "layer norm":
         norms.keep_layer_norm(edit, node)
-    elif kind in _REPLACED:
-        _REPLACED[kind](edit, node)
+    elif kind in SUBSTITUTIONS:
+        SUBSTITUTIONS[kind](edit, node)
     elif kind == "activation" and len(values_of(node)) == 1:
         edit.replace(node, _activation(edit, node, activation), TRAIN)
     elif isinstance(edit.module(node), nn.BatchNorm1d) and len(shape_of(node)) != 2:
@@ -282,38 +306,11 @@ def _replace(edit: GraphEditor, node: fx.Node, kind: str, activation: str) -> No
         edit.cannot(node, "write it with layers, norms, sums, averages and activations")
 
 
-_TAKEN_APART: dict[str, Callable[[GraphEditor, fx.Node], list[fx.Node]]] = {
-    "stack": arithmetic.stack,
-    "gated": functions.gated,
-    "function": functions.as_modules,
-    "normalized": functions.normalized,
-}
-
-
 def _is_last_softmax(edit: GraphEditor, node: fx.Node) -> bool:
     """Return whether a node makes probabilities of logits, or their logarithms, that the network returns."""
     name = getattr(node.target, "__name__", node.target)  # of a function, or a method's
     is_softmax = isinstance(edit.module(node), nn.Softmax | nn.LogSoftmax) or name in ("softmax", "log_softmax")
     return is_softmax and all(user.op == "output" for user in node.users)
-
-
-_REPLACED: dict[str, Callable[[GraphEditor, fx.Node], None]] = {
-    "nothing": GraphEditor.skip,
-    "layer norm": norms.layer_norm,
-    "gate": norms.gate,
-    "average": partial(pool, average=True),
-    "maximum": partial(pool, average=False),
-    "pad": arithmetic.pad,
-    "roll": padding.pad,
-    "upsample": resampling.upsample,
-    "transposed layer": padding.transpose,
-    "sum": arithmetic.add,
-    "difference": arithmetic.add,
-    "product": arithmetic.multiply,
-    "numbers": arithmetic.divide,
-    "square": arithmetic.square,
-    "concat": arithmetic.concat,
-}
 
 
 _WITHOUT_CHANNELS: dict[str, type[nn.Module]] = {"square": Square, "identity": nn.Identity}

@@ -5,8 +5,8 @@ import pytest
 
 from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.mpc.floor import shape_of
 from privcirnet.he.mpc.local.matrix_products import MatrixProducts, matrices
+from privcirnet.he.mpc.rectifier import shape_of
 from privcirnet.he.planning.cost import MESSAGE_BYTE, block_products, clear_work, online_cost, online_seconds
 from privcirnet.he.planning.network_links import NetworkLink
 from privcirnet.he.planning.plan_program import scaled

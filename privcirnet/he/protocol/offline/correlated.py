@@ -20,7 +20,7 @@ from privcirnet.he.program import manifest
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, MAX_HELD, SERIAL_BYTES, UnusablePreparationError
-from privcirnet.he.protocol.rounds.exchange import PLANES, SHARE, Kept
+from privcirnet.he.protocol.rounds.exchange import PLANES, SHARE, Correlation
 from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.sampling import wipe
@@ -45,7 +45,7 @@ class CorrelatedRandomness:
     """
 
     serial: bytes
-    kept: Mapping[str, Kept]
+    kept: Mapping[str, Correlation]
     _spent: set[str] = field(default_factory=set[str], repr=False)
 
     def spend(self, node: str, but: str = "") -> None:
@@ -115,7 +115,7 @@ class CorrelationFormat:
             raise _unfit("be of this program, client, party and number", "prepared work of another")
         writable = data if isinstance(data, bytearray) else bytearray(data)
         flat = np.frombuffer(writable, _WORD, offset=_HEADER_BYTES)
-        correlations, start, residues = dict[str, Kept](), 0, list[Residues]()
+        correlations, start, residues = dict[str, Correlation](), 0, list[Residues]()
         for node, names in self.sizes.items():
             arrays = dict[str, Residues]()
             for name, size in names.items():

@@ -22,7 +22,7 @@ from privcirnet.he.protocol.offline.store_files import (
     Label,
     Note,
     StoreFiles,
-    UnusablePreparationError,
+    unusable,
     usual_place,
 )
 from privcirnet.he.system.process import Process
@@ -428,8 +428,7 @@ class PreparedWork:
         if self._inventory.claim(label):
             body = self._files.take(label) if self._files else self._bodies.pop(label, None)
         if body is None:
-            rule, remedy = "prepared work must be there and whole", "go on without it: prepare again"
-            raise UnusablePreparationError(rule, got=f"none of serial {label.serial.hex()}", remedy=remedy)
+            raise unusable(f"none of serial {label.serial.hex()}")
         return body
 
     def drop(self, label: Label) -> None:

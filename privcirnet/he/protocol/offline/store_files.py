@@ -43,6 +43,12 @@ class UnusablePreparationError(RuleError):
     """Correlated randomness that cannot be used and is there no longer: its other half must be dropped."""
 
 
+def unusable(got: str) -> UnusablePreparationError:
+    """Return the error for prepared work that is not there, or damaged."""
+    rule, remedy = "prepared work must be there and whole", "go on without it: prepare again"
+    return UnusablePreparationError(rule, got=got, remedy=remedy)
+
+
 class FolderLockedError(RuleError):
     """Another process has the folder."""
 
@@ -198,8 +204,7 @@ class StoreFiles:
         if not self.remove(label):
             damage = "it was taken or removed before"
         if damage:
-            rule, remedy = "prepared work must be there and whole", "go on without it: prepare again"
-            raise UnusablePreparationError(rule, got=f"{path.name}: {damage}", remedy=remedy)
+            raise unusable(f"{path.name}: {damage}")
         return body
 
     def remove(self, label: Label) -> bool:

@@ -29,6 +29,7 @@ from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.one_message.description import OneMessageDescription
 from privcirnet.he.protocol.one_message.reading import CKKS, MAX_CIPHERTEXTS, Message, Reader, check_counts
 from privcirnet.he.protocol.wire import MessageSizes
+from privcirnet.he.ring.sampling import FLOODING_BITS
 from privcirnet.he.rlwe.key_switching import Ciphertext
 from privcirnet.he.rlwe.parameters import MAX_LOG_Q, is_low
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes
@@ -296,8 +297,8 @@ class CkksInferenceServer:
             f"CKKS, {rehearsed.bootstrappings} bootstrappings, one request for an image of "
             f"{' x '.join(map(str, description.shape))}, n = {description.parameters.ring_degree}, "
             f"log q = {description.parameters.log_q}; its session takes {rehearsed.key_bytes / 1e6:.0f} MB; "
-            f"answers have noise of 2^{self.flooding} times the circuit's error, not 2^40, and tell a client more "
-            "of the weights than logits do; clients must show results to nobody (SECURITY.md)"
+            f"answers have noise of 2^{self.flooding} times the circuit's error, not 2^{FLOODING_BITS}, and tell a "
+            "client more of the weights than logits do; clients must show results to nobody (SECURITY.md)"
         )
 
     def load_keys(self, parts: Iterable[Bytes]) -> tuple[Ciphertext | None, Keys]:

@@ -2,11 +2,11 @@
 
 from abc import abstractmethod
 
-from privcirnet.he.program.program import Known
+from privcirnet.he.program.program import PublicDescription
 from privcirnet.he.protocol.wire import MessageSizes
 
 
-class OneMessageDescription(Known):
+class OneMessageDescription(PublicDescription):
     """The public description of a program that takes one message each way."""
 
     @property

@@ -33,7 +33,7 @@ from privcirnet.he.protocol.offline.store import MemoryStore, PreparedStore
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, UnusablePreparationError
 from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.batches import BatchedExchange, OnlineTrip, arrays_of, keep
-from privcirnet.he.protocol.rounds.exchange import SHARE, Kept, OnlinePhase
+from privcirnet.he.protocol.rounds.exchange import SHARE, Correlation, OnlinePhase
 from privcirnet.he.protocol.rounds.message_specs import PartyCoroutine, end, parted, run_initiator, run_responder
 from privcirnet.he.protocol.rounds.transfers import begin, more
 from privcirnet.he.protocol.schedule import Schedule, check_description, schedule_of
@@ -55,7 +55,7 @@ class Walk(dict[str, Residues]):
         program: program, with or without weights.
     """
 
-    def __init__(self, program: Program, correlations: Mapping[str, Kept]) -> None:
+    def __init__(self, program: Program, correlations: Mapping[str, Correlation]) -> None:
         self._program = program
         self._nodes = {node.name: node for node in program.nodes}
         super().__init__({n: arrays[SHARE].reshape(self._nodes[n].shape) for n, arrays in correlations.items()})
@@ -135,9 +135,9 @@ class PreparedClient:
         if len(serials) != count or len({*serials} - {*self.store.serials()}) != count:
             got = f"{len(serials)} numbers for {count} images, not all of them new"
             raise RuleError("prepared work must have a number of its own", got=got, remedy="do not use this server")
-        correlations: list[dict[str, Kept]] = [self._chosen() for _ in serials]
+        correlations: list[dict[str, Correlation]] = [self._chosen() for _ in serials]
         walks = [Walk(self.program, arrays) for arrays in correlations]
-        done: list[list[list[Kept]]] = []
+        done: list[list[list[Correlation]]] = []
         try:
             if transfers is None and self._schedule.takes_transfers:
                 transfers = yield from begin(self.program)
@@ -231,7 +231,7 @@ class PreparedClient:
         finally:
             correlated.wipe(SHARE)
 
-    def _chosen(self) -> dict[str, Kept]:
+    def _chosen(self) -> dict[str, Correlation]:
         """Return the client's random shares for one image: of the input, and of every result that it chooses."""
         source, *nodes = self.program.nodes
         exchanges = self._schedule.exchanges
@@ -242,16 +242,16 @@ class PreparedClient:
         self,
         nodes: Sequence[Node],
         batch: BatchedExchange,
-        correlations: Sequence[Mapping[str, Kept]],
+        correlations: Sequence[Mapping[str, Correlation]],
         walks: Sequence[Walk],
         engine: Callable[[], ClientEngine],
         transfers: "OtSession | None",
-    ) -> PartyCoroutine[list[list[Kept]]]:
+    ) -> PartyCoroutine[list[list[Correlation]]]:
         """Run the exchanges of some nodes; return each node's correlations by image. ``correlations``: earlier ones."""
         arguments = [[np.stack(arg) for arg in zip(*(walk.of(node) for walk in walks), strict=True)] for node in nodes]
         part_shares = [[*map(shares.present, inputs)] for inputs in batch.shares(arguments)]
 
-        def keeps(node: Node, online: OnlinePhase, arrays: Mapping[str, Kept], result: Residues) -> Kept:
+        def keeps(node: Node, online: OnlinePhase, arrays: Mapping[str, Correlation], result: Residues) -> Correlation:
             share = arrays[node.name][SHARE] if online.chosen else result.reshape(-1)
             return online.keep_client(share, result.reshape(-1), self._t)
 

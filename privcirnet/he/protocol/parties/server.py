@@ -36,7 +36,7 @@ from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTE
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.batches import BatchedExchange, OnlineTrip, Part, arrays_of, keep
-from privcirnet.he.protocol.rounds.exchange import Kept, PreparedNode
+from privcirnet.he.protocol.rounds.exchange import Correlation, PreparedNode
 from privcirnet.he.protocol.rounds.linear import StackedExchange
 from privcirnet.he.protocol.rounds.message_specs import PartyCoroutine, ask, end, run_initiator, run_responder
 from privcirnet.he.protocol.rounds.transfers import answer_beginning, answer_more
@@ -119,9 +119,9 @@ class PreparedServer:
             _ = self.server.stacks
         serials, correlations = (
             [os.urandom(SERIAL_BYTES) for _ in range(count)],
-            [dict[str, Kept]() for _ in range(count)],
+            [dict[str, Correlation]() for _ in range(count)],
         )
-        done: list[list[list[Kept]]] = []
+        done: list[list[list[Correlation]]] = []
         try:
             message = yield wire.frame(wire.PREPARE, [correlated.join(serials)])
             transfers, self._transfers = self._transfers, None
@@ -202,7 +202,7 @@ class PreparedServer:
         batch: BatchedExchange,
         keys: EvaluationKeys,
         transfers: "OtSession | None",
-    ) -> PartyCoroutine[list[list[Kept]]]:
+    ) -> PartyCoroutine[list[list[Correlation]]]:
         """Run the exchanges of some nodes, and return each node's correlations by image."""
         engine = self.server.engine
 

@@ -33,8 +33,8 @@ from privcirnet.he.protocol.rounds.exchange import (
     AT_ONCE_BYTES,
     SHARE,
     ClientShares,
+    Correlation,
     Exchange,
-    Kept,
     PreparedNode,
     ServerShares,
 )
@@ -222,7 +222,9 @@ class BatchedExchange:
 
 
 def keep(
-    images: Sequence[dict[str, Kept]], exchanges: Mapping[str, Exchange], pieces: Sequence[list[list[Kept]]]
+    images: Sequence[dict[str, Correlation]],
+    exchanges: Mapping[str, Exchange],
+    pieces: Sequence[list[list[Correlation]]],
 ) -> None:
     """Keep the correlations of nodes for each image.
 
@@ -239,7 +241,7 @@ def keep(
                 wipe(array for correlation in correlations for key, array in correlation.items() if key != SHARE)
 
 
-def arrays_of(pieces: Sequence[list[list[Kept]]]) -> Iterator[Residues]:
+def arrays_of(pieces: Sequence[list[list[Correlation]]]) -> Iterator[Residues]:
     """Yield all arrays of the correlations of pieces."""
     return (array for piece in pieces for images in piece for correlation in images for array in correlation.values())
 

@@ -16,15 +16,13 @@ import numpy as np
 
 from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.bfv.parameters import Parameters
-from privcirnet.he.mpc import floor, lookup, truncation
-from privcirnet.he.mpc.floor import Rectifier
-from privcirnet.he.mpc.gadgets import OfflineState as FloorKept
-from privcirnet.he.mpc.gadgets import OfflineState as PartyKept
-from privcirnet.he.mpc.gadgets import split
+from privcirnet.he.mpc import lookup, rectifier, truncation
+from privcirnet.he.mpc.gadgets import OfflineState, PartyCoroutine, split
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.mpc.ot.session import OtSession, given, message_bytes
 from privcirnet.he.mpc.ot.softspoken import ROW_BYTES
+from privcirnet.he.mpc.rectifier import Rectifier
 from privcirnet.he.mpc.truncation import Floor
 from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.program.lookup_table import ExactTable
@@ -33,13 +31,13 @@ from privcirnet.he.protocol.rounds.exchange import (
     PLANES,
     SHARE,
     ClientShares,
+    Correlation,
     Exchange,
-    Kept,
     PreparedNode,
     RoundPlan,
     ServerShares,
 )
-from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCoroutine, alternating, end
+from privcirnet.he.protocol.rounds.message_specs import MessageSpec, alternating, end
 from privcirnet.he.ring.modular import Residues
 
 NUMBERS = "numbers"
@@ -96,26 +94,26 @@ class FloorOnline:
     def offline_shares(self, t: int) -> list[Residues | None]:
         return []
 
-    def keep_client(self, share: Residues, result: Residues, t: int) -> Kept:
+    def keep_client(self, share: Residues, result: Residues, t: int) -> Correlation:
         return {SHARE: share, **self._kept(result, self.client_keeps[PLANES])}
 
-    def keep_server(self, offline_shares: Sequence[Residues | None], result: Residues, t: int) -> Kept:
+    def keep_server(self, offline_shares: Sequence[Residues | None], result: Residues, t: int) -> Correlation:
         return self._kept(result, self.server_keeps[PLANES])
 
     def _kept(self, flat: Residues, planes: int) -> dict[str, Residues]:
         return {PLANES: flat.reshape(-1)[:planes], NUMBERS: flat.reshape(-1)[planes:]}
 
-    def shaped(self, correlation: Kept) -> FloorKept:
+    def shaped(self, correlation: Correlation) -> OfflineState:
         """Return a correlation in rows."""
-        return FloorKept(
+        return OfflineState(
             correlation[PLANES].reshape(-1, self.padded // 64), correlation[NUMBERS].reshape(-1, self.padded)
         )
 
-    def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
+    def client(self, correlation: Correlation, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         return turns_of(self.floor).client_online(self.floor, self.shaped(correlation), self.pad(correlation[SHARE]))
 
     def server(
-        self, layer: ClearLinear | None, correlation: Kept, shares: Sequence[Residues], t: int
+        self, layer: ClearLinear | None, correlation: Correlation, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
         side: PartyCoroutine[Residues] = turns_of(self.floor).server_online(
             self.floor, self.shaped(correlation), self.raised(shares[0])
@@ -196,7 +194,7 @@ class FloorExchange(Exchange):
         cuts = (64 * (words * part // number) for part in range(number + 1))
         return [replace(self, rows=range(*cut)) for cut in pairwise(cuts)] if number > 1 else [self]
 
-    def joined(self, pieces: Sequence[Kept]) -> Kept:
+    def joined(self, pieces: Sequence[Correlation]) -> Correlation:
         if len(pieces) == 1:
             return pieces[0]
         words = self.online.padded // 64
@@ -215,7 +213,7 @@ class FloorExchange(Exchange):
         self, shares: ClientShares, engine: ClientEngine, transfers: OtSession | None
     ) -> PartyCoroutine[Residues]:
         share = self.online.pad(shares[0])
-        side: PartyCoroutine[FloorKept] = turns_of(self.floor).client_offline(self.floor, share, given(transfers))
+        side: PartyCoroutine[OfflineState] = turns_of(self.floor).client_ahead(self.floor, share, given(transfers))
         return flat((yield from side))
 
     def server(
@@ -227,22 +225,22 @@ class FloorExchange(Exchange):
         transfers: OtSession | None,
     ) -> PartyCoroutine[Residues]:
         turns, padded = turns_of(self.floor), self.online.padded
-        side: PartyCoroutine[FloorKept] = turns.server_ahead(self.floor, padded, given(transfers))
+        side: PartyCoroutine[OfflineState] = turns.server_ahead(self.floor, padded, given(transfers))
         return flat((yield from side))
 
 
 @lru_cache(maxsize=256)
 def _floor(step: ExactStep, t: int) -> Rectifier | Floor:
     """Return a shape, which all pieces of a node share."""
-    return floor.shape_of(step, t)
+    return rectifier.shape_of(step, t)
 
 
 def turns_of(shape: Rectifier | Floor) -> Any:
     """Return the module with the parties' turns of a shape."""
-    return truncation if isinstance(shape, Floor) else floor
+    return truncation if isinstance(shape, Floor) else rectifier
 
 
-def flat(*correlations: FloorKept) -> Residues:
+def flat(*correlations: OfflineState) -> Residues:
     """Return a party's correlations in one row: all planes, then all numbers."""
     return np.concatenate(
         [rows.reshape(-1) for rows in (*(k.planes for k in correlations), *(k.numbers for k in correlations))]
@@ -286,13 +284,13 @@ class TableOnline(FloorOnline):
         questions, answered = (tuple(self.padded * bits // 8 for bits in parts) for parts in self.lookup.online_bits())
         return *self.index.turns(t), MessageSpec("server", octets=questions), MessageSpec("client", octets=answered)
 
-    def _parted(self, correlation: Kept, index: Mapping[str, int]) -> tuple[PartyKept, PartyKept]:
+    def _parted(self, correlation: Correlation, index: Mapping[str, int]) -> tuple[OfflineState, OfflineState]:
         """Split a correlation into the index's, with these words and residues, and the look-up's."""
         first = {name: correlation[name][: index[name]] for name in (PLANES, NUMBERS)}
         second = {name: correlation[name][index[name] :] for name in (PLANES, NUMBERS)}
         return self.index.shaped(first), self.shaped(second)
 
-    def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
+    def client(self, correlation: Correlation, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         index_kept, table_kept = self._parted(correlation, self.index.client_keeps)
         index = turns_of(self.floor).client_online(self.floor, index_kept, table_kept.numbers[-1])
         table = lookup.client_online(self.lookup, table_kept, self.pad(correlation[SHARE]))
@@ -302,7 +300,7 @@ class TableOnline(FloorOnline):
         yield message
 
     def server(
-        self, layer: ClearLinear | None, correlation: Kept, shares: Sequence[Residues], t: int
+        self, layer: ClearLinear | None, correlation: Correlation, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
         index_kept, table_kept = self._parted(correlation, self.index.server_keeps)
         first, m = self.operation.first, self.floor.m
@@ -362,7 +360,7 @@ class TableExchange(FloorExchange):
     def client(
         self, shares: ClientShares, engine: ClientEngine, transfers: OtSession | None
     ) -> PartyCoroutine[Residues]:
-        index = turns_of(self.floor).client_offline(self.floor, self.online.pad(shares[0]), given(transfers))
+        index = turns_of(self.floor).client_ahead(self.floor, self.online.pad(shares[0]), given(transfers))
         table = lookup.client_ahead(self.lookup, self.online.padded, given(transfers))
         received = yield [*next(index), *next(table)]
         received = yield [*index.send(received[:2]), *table.send(received[2:])]

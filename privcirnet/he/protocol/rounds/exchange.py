@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from privcirnet.he.mpc.ot.session import OtSession
 
 
-Kept = Mapping[str, Residues]
+Correlation = Mapping[str, Residues]
 """A party's correlation for a node: flat residues by name."""
 SHARE = "share"
 """Name of the client's share of a node's result."""
@@ -72,7 +72,7 @@ class OnlinePhase(Protocol):
         """Return the server's shares of the inputs in the offline phase, drawn anew; None for zero."""
         ...
 
-    def keep_client(self, share: Residues, result: Residues, t: int) -> Kept:
+    def keep_client(self, share: Residues, result: Residues, t: int) -> Correlation:
         """Return the client's correlation.
 
         Args:
@@ -81,7 +81,7 @@ class OnlinePhase(Protocol):
         """
         ...
 
-    def keep_server(self, offline_shares: Sequence[Residues | None], result: Residues, t: int) -> Kept:
+    def keep_server(self, offline_shares: Sequence[Residues | None], result: Residues, t: int) -> Correlation:
         """Return the server's correlation.
 
         Args:
@@ -89,7 +89,7 @@ class OnlinePhase(Protocol):
         """
         ...
 
-    def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
+    def client(self, correlation: Correlation, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         """Take the client's turns, which return nothing: its share of the result is kept.
 
         Raises:
@@ -98,7 +98,7 @@ class OnlinePhase(Protocol):
         ...
 
     def server(
-        self, layer: ClearLinear | None, correlation: Kept, shares: Sequence[Residues], t: int
+        self, layer: ClearLinear | None, correlation: Correlation, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
         """Take the server's turns; it begins.
 
@@ -156,23 +156,23 @@ class CrossedOnline:
     def offline_shares(self, t: int) -> list[Residues | None]:
         return [sampling.uniform(shape, t) for shape in self.inputs]
 
-    def keep_client(self, share: Residues, result: Residues, t: int) -> Kept:
+    def keep_client(self, share: Residues, result: Residues, t: int) -> Correlation:
         return {SHARE: share, "terms": subtract(result.reshape(-1), share, t)}
 
-    def keep_server(self, offline_shares: Sequence[Residues | None], result: Residues, t: int) -> Kept:
+    def keep_server(self, offline_shares: Sequence[Residues | None], result: Residues, t: int) -> Correlation:
         nonzero = [share for share in offline_shares if share is not None]
         zero = np.zeros(self.values, dtype=np.uint64)
         terms = subtract(result.reshape(-1), self.finished_by(nonzero, zero, zero, t).reshape(-1), t)
         return {"offline_shares": flat(nonzero), "terms": terms}
 
-    def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
+    def client(self, correlation: Correlation, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         (packed,), cuts = (yield []), np.cumsum([share.size for share in shares])[:-1]
         pairs = zip(np.split(unpack(packed, (self._given,), t), cuts), shares, strict=True)
         differences = [part.reshape(share.shape) for part, share in pairs]
         yield [pack(self.answered_by(shares, differences, correlation["terms"], t), t)]
 
     def server(
-        self, layer: ClearLinear | None, correlation: Kept, shares: Sequence[Residues], t: int
+        self, layer: ClearLinear | None, correlation: Correlation, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
         (answer,) = yield [pack(subtract(flat(shares), correlation["offline_shares"], t), t)]
         return self.finished_by(shares, unpack(answer, (self.values,), t), correlation["terms"], t)
@@ -278,7 +278,7 @@ class Exchange(Protocol):
         """
         return [self]
 
-    def joined(self, pieces: Sequence[Kept]) -> Kept:
+    def joined(self, pieces: Sequence[Correlation]) -> Correlation:
         """Return a party's correlation from those of the pieces."""
         (whole,) = pieces
         return whole

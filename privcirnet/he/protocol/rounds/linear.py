@@ -24,7 +24,7 @@ from privcirnet.he.program.operation import Weights, spread
 from privcirnet.he.protocol.rounds.exchange import (
     SHARE,
     ClientShares,
-    Kept,
+    Correlation,
     OneTrip,
     PreparedNode,
     RoundPlan,
@@ -61,17 +61,17 @@ class LinearOnline:
     def offline_shares(self, t: int) -> list[Residues | None]:
         return [None]
 
-    def keep_client(self, share: Residues, result: Residues, t: int) -> Kept:
+    def keep_client(self, share: Residues, result: Residues, t: int) -> Correlation:
         return {SHARE: share}
 
-    def keep_server(self, offline_shares: Sequence[Residues | None], result: Residues, t: int) -> Kept:
+    def keep_server(self, offline_shares: Sequence[Residues | None], result: Residues, t: int) -> Correlation:
         return {"mask": result.reshape(-1)}
 
-    def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
+    def client(self, correlation: Correlation, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         yield from ()
 
     def server(
-        self, layer: ClearLinear | None, correlation: Kept, shares: Sequence[Residues], t: int
+        self, layer: ClearLinear | None, correlation: Correlation, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
         yield from ()
         assert layer is not None

@@ -35,8 +35,8 @@ from privcirnet.he.program.operation import spread
 from privcirnet.he.program.operations import MatMul
 from privcirnet.he.protocol.rounds.exchange import (
     ClientShares,
+    Correlation,
     CrossedOnline,
-    Kept,
     OneTrip,
     PreparedNode,
     RoundPlan,
@@ -52,12 +52,12 @@ from privcirnet.he.system import threads
 class SquareOnline(CrossedOnline):
     """The online phase of a square: either party's result of a message is packed again while a cache has it."""
 
-    def client(self, correlation: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
+    def client(self, correlation: Correlation, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         (packed,) = yield []
         yield [squares.answer_packed(_flat(shares), packed, correlation["terms"], t)]
 
     def server(
-        self, layer: ClearLinear | None, correlation: Kept, shares: Sequence[Residues], t: int
+        self, layer: ClearLinear | None, correlation: Correlation, shares: Sequence[Residues], t: int
     ) -> PartyCoroutine[Residues]:
         (answer,) = yield [squares.ask_packed(_flat(shares), correlation["offline_shares"], t)]
         return squares.finish_packed(_flat(shares), answer, correlation["terms"], t).reshape(shares[0].shape)

@@ -258,7 +258,7 @@ def server_numbers(floor: Rectifier) -> int:
     return floor.products + 1 + floor.signs
 
 
-def client_offline(floor: Rectifier, share: Residues, transfers: OtSession) -> PartyCoroutine[OfflineState]:
+def client_ahead(floor: Rectifier, share: Residues, transfers: OtSession) -> PartyCoroutine[OfflineState]:
     """Take the client's turns ahead.
 
     Args:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.mpc import floor as rectifiers
+from privcirnet.he.mpc import rectifier as rectifiers
 from privcirnet.he.mpc import truncation as truncations
-from privcirnet.he.mpc.floor import Rectifier
 from privcirnet.he.mpc.gadgets import numbers_of
+from privcirnet.he.mpc.rectifier import Rectifier
 from privcirnet.he.mpc.truncation import Floor
 from privcirnet.he.program.exact import MOST_BEYOND, MOST_BITS
 from privcirnet.he.protocol.rounds.exact import turns_of
@@ -32,7 +32,7 @@ def messages(
     """The server's share of the results, and the parts of all messages in order, but empty ones."""
     said: list[list[bytes]] = []
     turns = turns_of(floor)
-    ahead = turns.client_offline(floor, client, CLIENT), turns.server_ahead(floor, client.size, SERVER)
+    ahead = turns.client_ahead(floor, client, CLIENT), turns.server_ahead(floor, client.size, SERVER)
     kept, other = converse(*ahead, said)
     assert kept.planes.shape == (sum(turns.client_planes(floor)), client.size // 64)
     assert other.planes.shape == (sum(turns.server_planes(floor)), client.size // 64)
@@ -189,7 +189,7 @@ def test_what_serves_twice_tells_which_bits_differ(twice):
     """The server's digits of two images, which one piece of prepared work would hide by the same choices."""
     floor, values = Rectifier(SMALL, 3, SMALL, bits=8, most=96), 1 << 12
     client = np.zeros(values, np.uint64)
-    ahead = rectifiers.client_offline, rectifiers.server_ahead
+    ahead = rectifiers.client_ahead, rectifiers.server_ahead
     made = [converse(ahead[0](floor, client, CLIENT), ahead[1](floor, values, SERVER))[1] for _ in "ab"]
     images = zip([made[0], made[0] if twice else made[1]], (4321, 1234), strict=True)
     online = rectifiers.server_online
@@ -202,7 +202,7 @@ def test_what_serves_twice_tells_which_bits_differ(twice):
 @pytest.mark.parametrize("wrong", ["numbers", "length"])
 def test_other_messages_are_refused(wrong):
     floor = Floor(SMALL, 3, SMALL, 1024)
-    client = truncations.client_offline(floor, np.zeros(64, np.uint64), CLIENT)
+    client = truncations.client_ahead(floor, np.zeros(64, np.uint64), CLIENT)
     server = truncations.server_ahead(floor, 64, SERVER)
     next(server)
     tables, offers = client.send(server.send(next(client)))
