@@ -1,4 +1,4 @@
-"""Conversion of a network of torch's operations, in place, to layers, batch norms, squares, averages and sums.
+"""Conversion of a network of torch's operations, in place, to those that run encrypted: polynomials, or exact steps.
 
 The network is traced at one image size, and each operation is replaced by a module that encrypted inference knows.
 Layers and norms stay the same objects under their own names, so its state still loads.
