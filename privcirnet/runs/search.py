@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -198,27 +198,14 @@ def search_in(
     Raises:
         RuleError: the budget is out of reach, or a layer has no encrypted form.
     """
-    link, (image, _) = LINKS[config.he.link], next(data.sampled(1, 1))
-    image, measured_profile = image.to(next(model.parameters()).device), profile
-    if config.mode == "interactive":
-        profile = _at_the_program(model, image, config, profile)
-    padded = paddable(model) if config.pad else ()
-    ckks = _ckks(model, data, config, padded) if config.mode == "ckks" else None
-    shapes = layer_shapes(model, image)
-    goal = Objective(profile, link)
-    figures = ckks.table if ckks else figure_table(shapes, config.block_sizes, goal, padded, config.together)
-    figures = {
-        **figures,
-        **activation_figures(model, _activation_sizes(config, model, image), config.activations, goal),
-    }
-    layer_pairs = pairs(fuse(model)) if config.compose else []
-    pair_figures = composed_figures(layer_pairs, shapes, figures, profile, link)
-    latency = amounts_of(figures, config.limited)
-    constraints = _constraints(config, figures, composables(layer_pairs, pair_figures, config.limited))
-    budget = _budget(config, latency, profile.counted)
+    prices = _priced(model, data, config, profile)
+    latency = amounts_of(prices.figures, config.limited)
+    composed = composables(prices.pairs, prices.together, config.limited)
+    constraints, counted = _constraints(config, prices.figures, composed), prices.profile.counted
+    budget = _budget(config, latency, counted)
 
     def decided(omega: Mapping[str, Mapping[int, float]]) -> Solution:
-        return solve(omega, latency, budget, constraints, config.solver, UNITS if profile.counted else "s")
+        return solve(omega, latency, budget, constraints, config.solver, UNITS if counted else "s")
 
     decided({name: dict.fromkeys(row, 0.0) for name, row in latency.items()})  # what cannot be met is said at once
     started = time.perf_counter()
@@ -243,11 +230,56 @@ def search_in(
     winner = best(candidates)
     _warn_of_extremes(winner, latency)
     measured = kinds[winner.proposed_by] if winner.proposed_by in kinds else next(iter(kinds.values()))
-    omega = measured.values
-    front = sweep(omega, latency, config.sweep, constraints, config.solver) if config.sweep else []
-    points = uniform_points(omega, latency)
-    parts = measured_profile, figures, latency, measured, budget, winner.solution, points, front, seconds
-    return SearchResult(*parts, candidates, layer_pairs, pair_figures, ckks.facts() if ckks else None)
+    return SearchResult(
+        profile=profile,
+        figures=prices.figures,
+        latency=latency,
+        measured=measured,
+        budget=budget,
+        solution=winner.solution,
+        uniform=uniform_points(measured.values, latency),
+        front=sweep(measured.values, latency, config.sweep, constraints, config.solver) if config.sweep else [],
+        seconds_fisher=seconds,
+        candidates=candidates,
+        pairs=prices.pairs,
+        together=prices.together,
+        ckks=prices.ckks,
+    )
+
+
+class _Prices(NamedTuple):
+    """Predicted figures of a network.
+
+    Attributes:
+        profile: operation times that they are predicted by.
+        figures: of each layer and activation, by its name and option.
+        pairs: layers that may be composed.
+        together: of composed layers, by the second layer's name and block size.
+        ckks: facts of a CKKS network; None for an interactive one.
+    """
+
+    profile: Profile
+    figures: FigureTable
+    pairs: Sequence[Pair]
+    together: FigureTable
+    ckks: dict[str, object] | None
+
+
+def _priced(model: nn.Module, data: Examples, config: SearchRunConfig, profile: Profile) -> _Prices:
+    """Predict the figures of a network at every option, by a profile at the (n, q) of its program."""
+    image, _ = next(data.sampled(1, 1))
+    image = image.to(next(model.parameters()).device)
+    if config.mode == "interactive":
+        profile = _at_the_program(model, image, config, profile)
+    padded, goal = paddable(model) if config.pad else (), Objective(profile, LINKS[config.he.link])
+    ckks = _ckks(model, data, config, padded) if config.mode == "ckks" else None
+    shapes = layer_shapes(model, image)
+    figures = ckks.table if ckks else figure_table(shapes, config.block_sizes, goal, padded, config.together)
+    replaced = activation_figures(model, _activation_sizes(config, model, image), config.activations, goal)
+    layer_pairs = pairs(fuse(model)) if config.compose else []
+    figures = {**figures, **replaced}
+    together = composed_figures(layer_pairs, shapes, figures, goal.profile, goal.link)
+    return _Prices(profile, figures, layer_pairs, together, ckks.facts() if ckks else None)
 
 
 def _at_the_program(model: nn.Module, image: Tensor, config: SearchRunConfig, profile: Profile) -> Profile:

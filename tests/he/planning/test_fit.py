@@ -14,7 +14,7 @@ from privcirnet.he.planning.cost import for_one_use, operation_cost
 from privcirnet.he.planning.network_links import LINKS
 from privcirnet.he.planning.parameter_choice import SETS, SHORT_PLAIN_BITS, WIDE, divisibilities, sets_for
 from privcirnet.he.planning.plan_program import (
-    Planned,
+    CheapestPlanner,
     Target,
     plan_program,
     planned_layer,
@@ -53,7 +53,7 @@ def test_products_are_planned_by_the_price_of_encoding_too() -> None:
     profile = dataclasses.replace(COUNTED, seconds=seconds)
     shape = LinearShape.product((256, 65, 1), (256, 65, 1), 4)
     product, kept = (
-        MatMul(*[unplanned_factor(shape)] * 2).planned(Planned(profile, LOCAL)),
+        MatMul(*[unplanned_factor(shape)] * 2).planned(CheapestPlanner(profile, LOCAL)),
         planned_layer(shape, 1, profile, LOCAL),
     )
     assert product.left == product.right == planned_layer(shape, 1, for_one_use(profile), LOCAL)

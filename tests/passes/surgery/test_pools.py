@@ -157,7 +157,7 @@ def test_a_pool_that_is_lost_before_an_activation_is_noticed(name, monkeypatch):
     """Activations give other values than before: what they read is compared, and what each layer makes of it."""
     model = copy.deepcopy(HIDDEN[name]).eval()
     polynomial_(copy.deepcopy(model), images(8, 8))
-    monkeypatch.setitem(polynomial._REPLACED, "average", skipped)
+    monkeypatch.setitem(polynomial.SUBSTITUTIONS, "average", skipped)
     with pytest.raises(RuleError, match="must leave the network's values as they were: got other values from"):
         polynomial_(model, images(8, 8))
 
@@ -176,7 +176,7 @@ def test_nothing_is_hidden_by_a_norm_that_scales_by_zero(given, monkeypatch):
     polynomial_(model, given)
     assert_close(model(given), before(given))
     assert not model.norm.weight.any(), "the scales are as they were"
-    monkeypatch.setitem(polynomial._REPLACED, "average", skipped)
+    monkeypatch.setitem(polynomial.SUBSTITUTIONS, "average", skipped)
     with pytest.raises(RuleError, match="must leave the network's values as they were: got other values from 'two'"):
         polynomial_(before, given)
 

@@ -29,7 +29,7 @@ def test_an_operation_that_surgery_stumbles_over_is_named(monkeypatch):
     def stumble(edit: object, node: object) -> None:
         raise KeyError("no such layout")
 
-    monkeypatch.setitem(surgery._REPLACED, "square", stumble)
+    monkeypatch.setitem(surgery.SUBSTITUTIONS, "square", stumble)
     model = Written(lambda net, x: net.conv(x) ** 2, conv=nn.Conv2d(3, 4, 1)).eval()
     with pytest.raises(RuleError, match=r"got pow_1 \(pow\); write it in another way: KeyError: 'no such layout'"):
         polynomial_(model, IMAGES)
