@@ -200,7 +200,7 @@ def search_in(
     """
     prices = _priced(model, data, config, profile)
     latency = amounts_of(prices.figures, config.limited)
-    composed = composables(prices.pairs, prices.together, config.limited)
+    composed = composables(prices.pairs, prices.pair_figures, config.limited)
     constraints, counted = _constraints(config, prices.figures, composed), prices.profile.counted
     budget = _budget(config, latency, counted)
 
@@ -242,7 +242,7 @@ def search_in(
         seconds_fisher=seconds,
         candidates=candidates,
         pairs=prices.pairs,
-        together=prices.together,
+        together=prices.pair_figures,
         ckks=prices.ckks,
     )
 
@@ -254,14 +254,14 @@ class _Prices(NamedTuple):
         profile: operation times that they are predicted by.
         figures: of each layer and activation, by its name and option.
         pairs: layers that may be composed.
-        together: of composed layers, by the second layer's name and block size.
+        pair_figures: of composed layers, by the second layer's name and block size.
         ckks: facts of a CKKS network; None for an interactive one.
     """
 
     profile: Profile
     figures: FigureTable
     pairs: Sequence[Pair]
-    together: FigureTable
+    pair_figures: FigureTable
     ckks: dict[str, object] | None
 
 
@@ -278,8 +278,8 @@ def _priced(model: nn.Module, data: Examples, config: SearchRunConfig, profile: 
     replaced = activation_figures(model, _activation_sizes(config, model, image), config.activations, goal)
     layer_pairs = pairs(fuse(model)) if config.compose else []
     figures = {**figures, **replaced}
-    together = composed_figures(layer_pairs, shapes, figures, goal.profile, goal.link)
-    return _Prices(profile, figures, layer_pairs, together, ckks.facts() if ckks else None)
+    pair_figures = composed_figures(layer_pairs, shapes, figures, goal.profile, goal.link)
+    return _Prices(profile, figures, layer_pairs, pair_figures, ckks.facts() if ckks else None)
 
 
 def _at_the_program(model: nn.Module, image: Tensor, config: SearchRunConfig, profile: Profile) -> Profile:

@@ -54,10 +54,10 @@ def pack(words: Residues, bits: tuple[int, ...]) -> bytes:
         words: residues, shape (primes, m). Only the lowest bits of each count, as many as its prime has.
         bits: bits of a residue of each prime, 8 to 64.
     """
-    each = np.array(bits, dtype=np.uint64)
-    target = packed(words.shape[1], each)
-    pack_into(target, words, each)
-    return octets(target, words.shape[1], each)
+    widths = np.array(bits, dtype=np.uint64)
+    target = packed(words.shape[1], widths)
+    pack_into(target, words, widths)
+    return octets(target, words.shape[1], widths)
 
 
 def unpack(message: Message, primes: tuple[int, ...], bits: tuple[int, ...]) -> Residues:
