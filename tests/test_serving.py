@@ -130,6 +130,7 @@ def test_a_client_finds_what_it_prepared(server, monkeypatch, capsys, tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == ["lock", "owner"]
     error = refused(monkeypatch, capsys, "infer", f"prepared_folder={folder}")
     assert "prepared_folder is for the client of server=: got" in error
+    assert "tls is for the client of server=: got trial" in refused(monkeypatch, capsys, "infer", "tls=trial")
 
 
 def test_a_client_shows_how_far_it_is(server):

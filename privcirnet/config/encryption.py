@@ -29,7 +29,7 @@ class CompileConfig:
     ot: str = choice("auto", ("auto", *TRANSFERS))
     """oblivious transfers of exact steps: softspoken (3.9 bytes each), silent (0.17, after 1.2 MB for a session), or
     auto: silent where an image takes many."""
-    failure_bits: int = 18
+    failure_bits: int = number(18, least=0, most=128)
     """random truncation: an image is wrong with probability at most 2^-failure_bits."""
     bounds: str = choice("auto", BOUNDS)
     """of values: proved for every image; measured on images, for deep networks; or auto: proved where parameters carry

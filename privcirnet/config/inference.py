@@ -95,6 +95,7 @@ class InferConfig(EngineConfig, ModeConfig):
         check(not (self.ui and self.throttle), "throttle is not for the page", self.throttle, "leave one of them away")
         alone = bool(self.server) or not self.prepared_folder
         check(alone, "prepared_folder is for the client of server=", self.prepared_folder, "name a server")
+        check(bool(self.server) or not self.tls, "tls is for the client of server=", self.tls, "name a server")
         fits = bool(self.prepared_folder) or not self.prepared_claims
         check(fits, "prepared_claims is for prepared_folder=", self.prepared_claims, "name a prepared_folder= too")
         if self.server:

@@ -23,7 +23,7 @@ from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import AESPA_SHARED, Aespa
-from privcirnet.nn.checks import check_images, check_module
+from privcirnet.nn.checks import check_module, value_of_one
 from privcirnet.nn.circulant import block_size_of, checked_layer, find_layer, make_circulant_
 from privcirnet.nn.example import example_for
 from privcirnet.nn.functional.circulant import check_importance
@@ -87,8 +87,8 @@ def circulant_(
         raise RuleError(rule, got="both", remedy=remedy)
     importance, dense = importance or {}, None
     if images is not None:
-        check_images(model, images)
-        dense = copy.deepcopy(with_plain_weights(model))
+        value_of_one(model, images)
+        trace(dense := copy.deepcopy(with_plain_weights(model)))
     layers = {name: checked_layer(model, name, b, pad=pad) for name, b in block_sizes.items()}
     for name, values in importance.items():
         check_importance(find_layer(model, name, plain=False).weight, values)

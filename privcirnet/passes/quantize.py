@@ -238,16 +238,21 @@ def _has(graph: object, kind: tuple[type[nn.Module], ...]) -> bool:
     return isinstance(graph, nn.Module) and any(isinstance(module, kind) for module in graph.modules())
 
 
+_MOST_LOG_STEP = 16
+"""Of images: pixels have at most 16 bits."""
+
+
 def _check_settings(widths: Sequence[int], input_log_step: int | None = None, quantile: float = 1.0) -> None:
-    if not isinstance(input_log_step, Integral | None) or not 0 < quantile <= 1:
-        got = f"input_log_step={input_log_step}, quantile={quantile}"
-        remedy = "give the integer log2 of the images' step, or None, and 1"
-        raise RuleError("input_log_step must be an integer and quantile in (0, 1]", got=got, remedy=remedy)
+    whole = input_log_step is None or (isinstance(input_log_step, Integral) and abs(input_log_step) <= _MOST_LOG_STEP)
+    if not whole or not 0 < quantile <= 1:
+        got = f"input_log_step={input_log_step!r}, quantile={quantile}"
+        rule = f"input_log_step must be an integer in [-{_MOST_LOG_STEP}, {_MOST_LOG_STEP}] and quantile in (0, 1]"
+        raise RuleError(rule, got=got, remedy="give the integer log2 of the images' step, or None, and 1")
     for (what, (low, high)), bits in zip(_BITS.items(), widths, strict=True):
         if what == "stream" and bits == 0:  # its default
             continue
         if not isinstance(bits, Integral) or not low <= bits <= high:
-            raise RuleError(f"{what} bits must be in [{low}, {high}]", got=bits, remedy=f"use {min(high, 8)}")
+            raise RuleError(f"{what} bits must be in [{low}, {high}]", got=repr(bits), remedy=f"use {min(high, 8)}")
 
 
 def _check_layers(fused: fx.GraphModule) -> None:

@@ -19,18 +19,19 @@ def integers_of(pixels: PixelRange, images: Any) -> Values:
         RuleError: they are none, or of another size or range.
     """
     array = _in_shape(pixels.shape, images)
-    if any(pixels.exponents):
-        array = np.ldexp(array, -np.array(pixels.exponents).reshape(-1, 1, 1))
-    step, smallest, largest = 2.0**pixels.log_step, array.min(), array.max()
-    low, high, half = pixels.low * step, pixels.high * step, step / 2
-    if pixels.whole and not (low - half <= smallest and largest < high + half):
+    steps = np.ldexp(2.0**pixels.log_step, pixels.exponents or (0,)).reshape(-1, 1, 1)
+    integers = np.floor(array / steps + 0.5)
+    outside = (integers < pixels.low) | (integers > pixels.high)
+    if pixels.whole and outside.any():
+        channel = int(outside.any(axis=(0, 2, 3)).argmax())
+        step, values = steps[min(channel, len(steps) - 1), 0, 0], array[:, channel]
         remedy = "normalize them as those that it was compiled with, or clamp them"
         if str(images.dtype if hasattr(images, "dtype") else "").endswith("uint8"):
             remedy = "convert them to float and scale them, as those that it was compiled with"
-        units = ", each channel in its step" if any(pixels.exponents) else ""
-        rule = f"pixels must be in [{low:g}, {high:g}]{units}, as compiled"
-        raise RuleError(rule, got=f"[{smallest:g}, {largest:g}]", remedy=remedy)
-    return np.floor(array / step + 0.5).astype(np.int64)
+        where = f" in channel {channel}" if any(pixels.exponents) else ""
+        rule = f"pixels must be in [{pixels.low * step:g}, {pixels.high * step:g}]{where}, as compiled"
+        raise RuleError(rule, got=f"[{values.min():g}, {values.max():g}]", remedy=remedy)
+    return integers.astype(np.int64)
 
 
 def _in_shape(shape: tuple[int, int, int], images: Any) -> np.ndarray:
@@ -54,6 +55,8 @@ def _in_shape(shape: tuple[int, int, int], images: Any) -> np.ndarray:
     if array.shape[1:] != shape:
         got, remedy = f"shape {size}", "resize them, or compile with images of this size"
         raise RuleError(f"images must be (N, {', '.join(map(str, shape))}), as compiled", got=got, remedy=remedy)
+    if not np.isfinite(array).all():
+        raise RuleError("images must be finite", got="NaN or infinity", remedy="replace or leave out such values")
     return array
 
 

@@ -20,7 +20,15 @@ from privcirnet.he.planning.network_links import LINKS, NetworkLink
 from privcirnet.he.planning.plan_program import PlannedProgram, fit_draft, predicted_online, predicted_seconds, scaled
 from privcirnet.he.planning.profile import UNITS, Profile
 from privcirnet.he.protocol.schedule import schedule_of
-from privcirnet.nn.checks import check_images, check_module, image_of, logits_of_one, understood, value_of_one
+from privcirnet.nn.checks import (
+    check_finite,
+    check_images,
+    check_module,
+    image_of,
+    logits_of_one,
+    understood,
+    value_of_one,
+)
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.materialize import with_plain_weights
 from privcirnet.nn.supported_modules import is_polynomial
@@ -196,6 +204,9 @@ def check(
     value_of_one(network, image)
     refusals = list[Refusal]()
     verb = "compile" if activation == "own" else "polynomial_"
+    _tried(refusals, verb, lambda: check_finite(network))
+    if refusals:
+        return Check((), tuple(refusals), (), profile, verb)
     changes = _tried(refusals, verb, lambda: polynomial_(network, image, activation))
     _tried(refusals, "fit", lambda: check_classes(logits_of_one(network, image).shape[1]))
     _tried(refusals, "search", lambda: layer_shapes(network, image))

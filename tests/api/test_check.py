@@ -147,6 +147,14 @@ def test_a_softmax_at_the_end_is_said_to_be_left_out(head):
             pc.compile(pc.quantize(pc.fuse(network), images), images, profile="counted", progress=False)
 
 
+def test_weights_that_are_not_finite_are_refused_as_by_every_verb():
+    model = convolutional()
+    with torch.no_grad():
+        model[0].weight[0, 0, 0, 0] = torch.nan
+    (refusal,) = checked(model).refusals
+    assert str(refusal.error).startswith("weights must be finite: got NaN or infinity in 0.weight")
+
+
 def test_a_circulant_network_has_a_row_of_its_own_blocks():
     model = convolutional()
     pc.circulant_(model, {"0": 1, "4": 4, "9": 2})

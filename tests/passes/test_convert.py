@@ -183,6 +183,23 @@ def test_importance_that_does_not_fit_changes_nothing(importance, message):
     assert_unchanged(model, before)
 
 
+@pytest.mark.parametrize("shown", [images()[:, :1], images() / 0], ids=["of other channels", "infinite"])
+def test_images_that_do_not_fit_change_nothing(shown):
+    model = residual()
+    before = snapshot(model)
+    with pytest.raises(RuleError, match="a network must take the images|images must be finite"):
+        circulant_(model, SIZES, images=shown)
+    assert_unchanged(model, before)
+
+
+def test_a_network_that_cannot_be_traced_is_not_half_converted():
+    model = Untraceable()
+    before = snapshot(model)
+    with pytest.raises(RuleError, match="trace"):
+        circulant_(model, {"conv": 2}, images=images().float())
+    assert_unchanged(model, before)
+
+
 def test_dense_state_dict_loads_into_the_unconverted_architecture():
     model = circulant_(residual(), SIZES).train()
     before = snapshot(model)

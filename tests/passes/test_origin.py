@@ -41,7 +41,7 @@ def test_channels_of_several_units_have_steps_of_their_own(tmp_path):
     for each in (program, pc.load(tmp_path / "program")):
         with torch.no_grad():
             assert torch.equal(each(shown[:4], engine="cleartext", check=True), quantized(shown[:4]))
-        with pytest.raises(RuleError, match=r"pixels must be in .*, each channel in its step, as compiled"):
+        with pytest.raises(RuleError, match=r"pixels must be in .* in channel \d, as compiled"):
             each(shown[:1] * 5)
     twin = with_quantizers(fuse_at(model, shown))
     twin.load_state_dict(quantized.state_dict())
