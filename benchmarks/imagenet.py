@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 160, 224])
     parser.add_argument("--images", type=int, default=20)
     parser.add_argument("--calibration", type=int, default=64, help="pictures that steps and bounds are measured on")
-    parser.add_argument("--weights-gb", type=float, default=1.0, help="of encoded weights that stay in memory")
+    parser.add_argument("--weights-gb", type=float, default=3.0, help="of encoded weights that stay in memory")
     parser.add_argument("--profile", default="calibrate")
     parser.add_argument("--out", type=Path, default=Path("outputs/imagenet"))
     given = parser.parse_args()
