@@ -259,7 +259,7 @@ def test_a_data_set_of_another_size_names_the_setting(monkeypatch, capsys, tmp_p
     large = ImageData(images, labels, images, labels, -4, 16, tuple("0123456789"))
     monkeypatch.setattr(importlib.import_module("privcirnet.cli.train"), "load_for", lambda *_: large)
     error = refused(monkeypatch, capsys, "train", f"root={tmp_path}", "epochs=0")
-    assert "a network must take the images: got digits_resnet for digits, (1, 16, 16): " in error
+    assert "a network must take the images: got digits_resnet for digits, (1, 16, 16) of float32: " in error
     assert "; give another model=, as model=resnet18_cifar" in error
 
 

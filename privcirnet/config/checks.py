@@ -3,6 +3,7 @@
 import os
 from collections.abc import Collection
 from dataclasses import field, fields
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -25,6 +26,8 @@ class _Range(NamedTuple):
     below: float | None
 
     def __contains__(self, value: Any) -> bool:
+        if not isinstance(cast(object, value), Real):
+            return False
         low = (self.least is None or value >= self.least) and (self.above is None or value > self.above)
         return low and (self.most is None or value <= self.most) and (self.below is None or value < self.below)
 

@@ -75,6 +75,9 @@ def check_traced(graph: fx.GraphModule, model: nn.Module, images: Tensor) -> dic
     if not isinstance(expected, Tensor):
         raise several_outputs(model, type(expected).__name__)
     if not agree(values[returned(graph).name], expected):
+        if not agree(model(images.clone()), expected):
+            rule, remedy = "a network must give an image the same values each time", "use nn.Dropout for F.dropout"
+            raise RuleError(rule, got="others the second time, in evaluation", remedy=remedy)
         where = _first_module(graph, model, images, values)
         remedy = "write what the network does around it as a module, without changing values in place"
         rule = "a network must compute what its modules and operations say"

@@ -161,7 +161,8 @@ def value_of_one(model: nn.Module, images: Tensor) -> object:
         with evaluating(model):
             return model(images[:1].to(first.device))
     except (AssertionError, RuntimeError, ValueError, TypeError) as error:
-        got = f"{tuple(images.shape[1:])}: {next(iter(str(error).splitlines()), '')}"
+        kind, problem = str(images.dtype).removeprefix("torch."), next(iter(str(error).splitlines()), "")
+        got = f"{tuple(images.shape[1:])} of {kind}: {problem}"
         prefix = "give images[None] for one image; " if images.ndim == _SIGNALS else ""
         remedy = f"{prefix}give images of the size, type and channels that it is made for"
         raise RuleError("a network must take the images", got=got, remedy=remedy) from error

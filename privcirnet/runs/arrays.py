@@ -41,6 +41,9 @@ def _in_shape(shape: tuple[int, int, int], images: Any) -> np.ndarray:
     except (TypeError, ValueError) as error:
         got, remedy = first_line(error), "give a NumPy array or a tensor"
         raise RuleError("images must be real numbers (N, C, H, W)", got=got, remedy=remedy) from None
+    if not array.ndim:
+        got, remedy = type(images).__name__, "give a NumPy array or a tensor"
+        raise RuleError("images must be real numbers (N, C, H, W)", got=got, remedy=remedy)
     size, signal = array.shape, (*array.shape[:1], 1, *array.shape[1:])
     are_signals = array.ndim == len(shape) and (*array.shape[1:2], 1, *array.shape[2:]) == shape
     if not are_signals and shape in {array.shape, signal, (*array.shape, 1, 1)}:

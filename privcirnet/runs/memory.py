@@ -1,16 +1,12 @@
 """The memory of an encrypted image, predicted from the program alone."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from numbers import Real
 
 from privcirnet.errors import RuleError
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.schedule import schedule_of
 from privcirnet.he.system.process import machine_bytes
-
-if TYPE_CHECKING:
-    pass
-
 
 WEIGHTS_GB = 4.0
 """Default size in GB of encoded weights that a server keeps; others are encoded again for every image."""
@@ -44,7 +40,7 @@ def check_memory(program: Program, weights_gb: float | None, engine: str = "kern
         weights_gb: size of encoded weights that are kept, in 10^9 bytes; None: all.
         engine: engine of the server: "kernel"; "tenseal", which keeps all weights; or "cleartext", which encodes none.
     """
-    if weights_gb is not None and not weights_gb >= 0:
+    if weights_gb is not None and not (isinstance(weights_gb, Real) and weights_gb >= 0):
         raise RuleError("weights_gb must be 0 or more", got=weights_gb, remedy="use 4")
     if engine == "cleartext":
         return

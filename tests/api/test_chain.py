@@ -293,6 +293,13 @@ def test_images_that_do_not_fit_a_program(program):
         program(IMAGES / 0)
 
 
+def test_options_of_a_call_are_checked(program):
+    with pytest.raises(pc.RuleError, match=r"images must be real numbers \(N, C, H, W\): got NoneType"):
+        program(None)
+    with pytest.raises(pc.RuleError, match="weights_gb must be 0 or more: got many"):
+        program(IMAGES[:1], weights_gb="many")
+
+
 def test_images_may_be_an_array_and_a_client_wants_integers(program):
     one = program(IMAGES[:1], engine="cleartext")
     array = program(IMAGES[:1].double().numpy(), engine="cleartext")

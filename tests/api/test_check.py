@@ -147,6 +147,18 @@ def test_a_softmax_at_the_end_is_said_to_be_left_out(head):
             pc.compile(pc.quantize(pc.fuse(network), images), images, profile="counted", progress=False)
 
 
+def test_a_network_that_is_random_in_evaluation_is_told_from_one_that_is_misread():
+    network = Written(
+        lambda net, x: net.last(nn.functional.dropout(net.flat(net.act(net.conv(x))), 0.5)),
+        conv=nn.Conv2d(3, 4, 3),
+        act=nn.ReLU(),
+        flat=nn.Flatten(),
+        last=nn.Linear(144, 3),
+    ).eval()
+    refusal = checked(network).refusals[0]
+    assert str(refusal.error).endswith("others the second time, in evaluation; use nn.Dropout for F.dropout")
+
+
 def test_weights_that_are_not_finite_are_refused_as_by_every_verb():
     model = convolutional()
     with torch.no_grad():

@@ -187,7 +187,7 @@ def test_importance_that_does_not_fit_changes_nothing(importance, message):
 def test_images_that_do_not_fit_change_nothing(shown):
     model = residual()
     before = snapshot(model)
-    with pytest.raises(RuleError, match="a network must take the images|images must be finite"):
+    with pytest.raises(RuleError, match=r"a network must take the images|images must be finite"):
         circulant_(model, SIZES, images=shown)
     assert_unchanged(model, before)
 

@@ -200,7 +200,7 @@ def test_images_that_a_network_cannot_take_are_refused_at_once(tmp_path):
     settings = TrainConfig(out=str(tmp_path), device="cpu", model=ModelConfig(name="vit_tiny_patch16_224"))
     with pytest.raises(
         RuleError,
-        match=r"a network must take the images: got vit_tiny.* for digits, \(1, 8, 8\): .*224.*; give another model=",
+        match=r"a network must take the images: got vit_tiny.* for digits, \(1, 8, 8\) of float32: .*224.*; give another model=",
     ):
         train.train(settings, DATA)
 

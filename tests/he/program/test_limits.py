@@ -67,7 +67,7 @@ TOO_MUCH = {
         program(gemm(64, 128, 64 * 512, Piece(1, 64, 128, 1, giants_on_shares=True))),
         "node y: messages of 268435456 slots",
     ),
-    "keys": (program(gemm(1, 4096, 4096, Piece(1, 1, 4096, 2048))), "node y: Galois keys of 14.* bytes"),
+    "keys": (program(gemm(1, 4096, 4096, Piece(1, 1, 4096, 2048))), "node y: Galois keys of 13.* bytes"),
     "products": (program(gemm(64, 8192, 8192, Piece(1, 64, 128, 64))), "node y: 524288 products"),
     "tiles": (program(column(spectral_pieces.MAX_TILES + 1, 1)), "node y: 1025 x 1 tiles"),
     "pieces": (program(column(4, 1, spectral_pieces.MAX_PIECES + 1)), "node y: 4097 pieces"),
