@@ -101,7 +101,7 @@ def test_phases_leave_a_quarter_of_the_ciphertexts_to_bootstrap():
 def test_a_ckks_client_is_measured_and_its_result_checked(monkeypatch):
     monkeypatch.setattr(ckks, "_N", 8192)
     found = ckks.client_costs(slices=4, messages=3)
-    parts = 8192 * (48 + 56) // 8, 8192 * 56 // 8  # q_1 and q_0 in whole bytes, q_0 alone
+    parts = 8192 * (42 + 54) // 8, 8192 * 54 // 8  # bits of q_1 and q_0, of q_0 alone
     assert found["ciphertext up"] == pytest.approx(3 * parts[0] / 1e6, rel=1e-3)  # a seed for the other polynomial
     assert found["ciphertext down"] == pytest.approx(2 * parts[1] / 1e6, rel=1e-3)
     assert min(found["encryption"], found["decryption"]) > 0
