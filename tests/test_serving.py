@@ -185,6 +185,7 @@ def test_a_killed_server_is_one_line(root, monkeypatch, capsys, tmp_path):
         ("serve", ["log=xml"], "log must be a known one: got 'xml'"),
         ("serve", ["quota.keys=0"], "a quota must have"),
         ("serve", ["keys.days=0"], "a store of keys must have"),
+        ("serve", ["state=/dev/null"], "state must be a folder that can be written: got /dev/null"),
         ("serve", ["host=0.0.0.0"], "host beyond loopback needs tls=: got 0.0.0.0"),
         ("serve", ["tls=nowhere"], "a folder for TLS must have its files: got nowhere/server.crt"),
         ("infer", ["server=127.0.0.1:1", "tls=nowhere", "reference="], "a folder for TLS must have its files"),

@@ -19,6 +19,7 @@ from privcirnet.artifact.program import read_ckks, read_program
 from privcirnet.cli.console import as_started, console, inference_bar, progress_bar, show
 from privcirnet.cli.settings import again, script
 from privcirnet.config import ServeConfig
+from privcirnet.config.checks import check_place
 from privcirnet.errors import RuleError
 from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.program.program import Program
@@ -153,6 +154,7 @@ def _own(config: ServeConfig, stack: ExitStack, write: Write) -> ServiceState:
     """Return the state of this server alone: in a folder, or in memory."""
     state = Path(config.state) if config.state else None
     if state is not None:
+        check_place("state", config.state)
         private_folder(state)
     ledger = LocalLedger(state and state / "images.sqlite")
     stack.callback(ledger.close)

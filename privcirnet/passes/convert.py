@@ -88,7 +88,8 @@ def circulant_(
     importance, dense = importance or {}, None
     if images is not None:
         value_of_one(model, images)
-        trace(dense := copy.deepcopy(with_plain_weights(model)))
+        with evaluating(plain := copy.deepcopy(with_plain_weights(model))):
+            dense = trace(plain)
     layers = {name: checked_layer(model, name, b, pad=pad) for name, b in block_sizes.items()}
     for name, values in importance.items():
         check_importance(find_layer(model, name, plain=False).weight, values)

@@ -34,7 +34,7 @@ from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.functional.circulant import expand, project
 from privcirnet.nn.functional.least_squares import Moments, channel_axis, fit_rows, reachable, read_by, some_of
-from privcirnet.nn.graph import evaluating, is_plain_layer, is_sum, module_of, trace
+from privcirnet.nn.graph import evaluating, is_plain_layer, is_sum, module_of
 from privcirnet.nn.neighbours import layer_before
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.supported_modules import LIMITS, row_of
@@ -52,7 +52,7 @@ Batches = list[tuple[Any, Any]]
 @torch.no_grad()
 def fit_circulant_(
     model: nn.Module,
-    dense: nn.Module,
+    dense: fx.GraphModule,
     names: Collection[str],
     images: Tensor,
     progress: Callable[[int, int], object] = lambda done, of: None,
@@ -61,17 +61,13 @@ def fit_circulant_(
 
     Args:
         model: the circulant network, left in its mode.
-        dense: the network that it was made of, with plain weights; left as it was.
+        dense: the network that it was made of, with plain weights, as traced in evaluation; left as it was.
         names: names of the layers that are fitted; dense ones among them are fitted to the errors before them.
         images: (N, ...) as the network reads them, some hundreds; no labels are needed.
         progress: callback with the number of nodes done, and of all nodes.
-
-    Raises:
-        RuleError: the network cannot be traced.
     """
     with evaluating(model), evaluating(dense):
-        graph = trace(dense)
-        _Twins(graph, fx.GraphModule(model, graph.graph), frozenset(names), images.clone()).run(progress)
+        _Twins(dense, fx.GraphModule(model, dense.graph), frozenset(names), images.clone()).run(progress)
 
 
 class _Twins:

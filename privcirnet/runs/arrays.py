@@ -19,12 +19,12 @@ def integers_of(pixels: PixelRange, images: Any) -> Values:
         RuleError: they are none, or of another size or range.
     """
     array = _in_shape(pixels.shape, images)
-    steps = np.ldexp(2.0**pixels.log_step, pixels.exponents or (0,)).reshape(-1, 1, 1)
+    steps = np.ldexp(2.0**pixels.log_step, pixels.exponents or [0] * pixels.shape[0]).reshape(-1, 1, 1)
     integers = np.floor(array / steps + 0.5)
     outside = (integers < pixels.low) | (integers > pixels.high)
     if pixels.whole and outside.any():
         channel = int(outside.any(axis=(0, 2, 3)).argmax())
-        step, values = steps[min(channel, len(steps) - 1), 0, 0], array[:, channel]
+        step, values = steps[channel, 0, 0], array[:, channel]
         remedy = "normalize them as those that it was compiled with, or clamp them"
         if str(images.dtype if hasattr(images, "dtype") else "").endswith("uint8"):
             remedy = "convert them to float and scale them, as those that it was compiled with"
@@ -36,14 +36,13 @@ def integers_of(pixels: PixelRange, images: Any) -> Values:
 
 def _in_shape(shape: tuple[int, int, int], images: Any) -> np.ndarray:
     """Return images as (N, C, H, W), float64, all finite."""
+    rule, remedy = "images must be real numbers (N, C, H, W)", "give a NumPy array or a tensor"
     try:
         array = np.asarray(images.detach().cpu().double() if hasattr(images, "detach") else images, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        got, remedy = first_line(error), "give a NumPy array or a tensor"
-        raise RuleError("images must be real numbers (N, C, H, W)", got=got, remedy=remedy) from None
+        raise RuleError(rule, got=first_line(error), remedy=remedy) from None
     if not array.ndim:
-        got, remedy = type(images).__name__, "give a NumPy array or a tensor"
-        raise RuleError("images must be real numbers (N, C, H, W)", got=got, remedy=remedy)
+        raise RuleError(rule, got=type(images).__name__, remedy=remedy)
     size, signal = array.shape, (*array.shape[:1], 1, *array.shape[1:])
     are_signals = array.ndim == len(shape) and (*array.shape[1:2], 1, *array.shape[2:]) == shape
     if not are_signals and shape in {array.shape, signal, (*array.shape, 1, 1)}:

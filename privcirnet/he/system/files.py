@@ -26,11 +26,7 @@ def private_folder(folder: Path) -> None:
     An existing folder is not changed: it may be somebody else's, or everybody's.
     """
     if not folder.is_dir():
-        try:
-            folder.mkdir(parents=True, mode=0o700)
-        except OSError as problem:
-            rule, remedy = "a folder with weights or keys must be one that can be made", "name another"
-            raise RuleError(rule, got=f"{folder}: {problem.strerror}", remedy=remedy) from None
+        folder.mkdir(parents=True, mode=0o700)
     status = folder.stat()
     owner, mode = status.st_uid, status.st_mode & 0o777
     if owner != os.geteuid():
