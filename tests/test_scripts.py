@@ -6,6 +6,7 @@ import json
 import re
 import resource
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,13 @@ import torch
 import privcirnet as pc
 from privcirnet.artifact.program import read_program
 from privcirnet.artifact.records import read_profile
+from privcirnet.artifact.run import locked
 from privcirnet.cli.settings import composed
 from privcirnet.config import InferConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.planning.plan_program import scaled
+from privcirnet.runs.evaluation import evaluate
 from privcirnet.train import record
 from tests.scripts import FORMATS, STAGES, call, documented, refused, summary
 
@@ -185,6 +188,37 @@ def test_keys_of_records_are_the_documented_ones(root, part):
 def test_layer_keys_are_the_documented_ones(root):
     row = next(line for line in FORMATS.splitlines() if line.startswith("| `infer` `layers`"))
     assert set(summary(root, "infer")["layers"][0]) == set(re.findall(r"`(\w+)`", row.split("|")[2]))
+
+
+def test_one_run_at_a_time_has_a_folder(tmp_path, monkeypatch, capsys):
+    """A refused one leaves no folder behind; nor does one that is refused later."""
+    settings, out = ("epochs=0", f"root={tmp_path}"), tmp_path / "train"
+    with locked(out / ".lock"):
+        error = refused(monkeypatch, capsys, "train", *settings)
+    assert f"a folder is for one run at a time: got another in {out}; wait until it ends" in error
+    shutil.rmtree(out)
+    assert "images must be there" in refused(monkeypatch, capsys, "train", *settings, "data=cifar10", "data.root=no")
+    assert not out.exists()
+    call(monkeypatch, "train", *settings)
+    assert not (out / ".lock").exists()
+    nowhere = refused(monkeypatch, capsys, "train", *settings, "out=/proc/train")
+    assert "out must be a folder that can be written: got /proc/train: " in nowhere
+
+
+def test_ctrl_c_keeps_the_images_that_are_done(root, tmp_path, monkeypatch, capsys):
+    def pressed(*args):
+        signal.raise_signal(signal.SIGINT)
+        return evaluate(*args)
+
+    monkeypatch.setattr("privcirnet.cli.infer.evaluate", pressed)
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(SystemExit, match="1"):
+        call(monkeypatch, "infer", f"root={root}", "images=3", "engine=cleartext", f"out={tmp_path}")
+    said = capsys.readouterr()
+    assert "This image is the last one. Ctrl-C again stops at once" in said.out
+    assert f"interrupted after 1 of 3 images, which {tmp_path / 'summary.json'} has" in said.err
+    assert (summary(tmp_path)["images"], len(summary(tmp_path)["predictions"])) == (1, 1)
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_a_rehearsal_has_a_folder_and_a_name_of_its_own(root, tmp_path, monkeypatch, capsys):

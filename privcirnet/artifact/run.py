@@ -2,8 +2,8 @@
 
 import fcntl
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,43 @@ def check_replaced(settings: Mapping[str, Any]) -> None:
     got = f"{', '.join(changes)} for {settings['out']}{accuracy}"
     remedy = "give another out=, which keeps both, or overwrite=true, which replaces it"
     raise RuleError("a complete run must not be replaced unasked", got=got, remedy=remedy)
+
+
+@contextmanager
+def exclusive(settings: Mapping[str, Any], *, writes: bool = True) -> Iterator[None]:
+    """Hold the folder of a command's settings for its run alone; folders in which nothing was written are removed.
+
+    Args:
+        settings: settings of a command, with ``out`` and ``overwrite``.
+        writes: whether this process writes there, of several that torchrun started.
+
+    Raises:
+        RuleError: a complete run has other settings (:func:`check_replaced`), another process holds the folder, or
+            nothing can be written there.
+    """
+    check_replaced(settings)
+    out = Path(settings["out"])
+    lock, missing = out / ".lock", [folder for folder in (out, *out.parents) if not folder.exists()]
+    with ExitStack() as stack:
+        if writes:
+            try:
+                stack.enter_context(locked(lock, wait=False))
+            except BlockingIOError:
+                remedy = "wait until it ends, end it, or give another out="
+                raise RuleError("a folder is for one run at a time", got=f"another in {out}", remedy=remedy) from None
+            except OSError as error:
+                got = f"{out}: {error.strerror}"
+                raise RuleError("out must be a folder that can be written", got=got, remedy="give another") from None
+            stack.callback(_clear, lock, missing)
+        yield
+
+
+def _clear(lock: Path, folders: Sequence[Path]) -> None:
+    """Remove a lock, and folders that are empty, the innermost first."""
+    with suppress(OSError):
+        lock.unlink()
+        for folder in folders:
+            folder.rmdir()
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NoReturn
@@ -64,6 +66,30 @@ def readable_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"error: interrupted{_AGAIN.get(_command(), '')}", file=sys.stderr)  # noqa: T201
         sys.exit(130)
+
+
+@contextmanager
+def first_interrupt() -> Iterator[Callable[[], bool]]:
+    """Let work end where it can when Ctrl-C is pressed once; pressed again it interrupts.
+
+    Yields:
+        A function that says whether it was pressed.
+    """
+    pressed = list[int]()
+
+    def press(number: int, _: object) -> None:
+        signal.signal(number, signal.default_int_handler)
+        pressed.append(number)
+        console.print("This image is the last one. Ctrl-C again stops at once, and nothing is written.")
+
+    if threading.current_thread() is not threading.main_thread():  # which alone hears of signals
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def fail(why: str) -> NoReturn:

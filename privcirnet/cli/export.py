@@ -7,7 +7,7 @@ from pathlib import Path
 
 from privcirnet.artifact.program import PLAINTEXTS, folder_bytes
 from privcirnet.artifact.records import inputs_to_dict, write_json
-from privcirnet.artifact.run import check_replaced
+from privcirnet.artifact.run import exclusive
 from privcirnet.artifact.summaries import CkksExport, InteractiveExport, plain
 from privcirnet.cli.console import counting, progress_bar, show
 from privcirnet.cli.settings import script
@@ -25,20 +25,20 @@ Shown = tuple[str, dict[str, object]]
 @script(ExportConfig)
 def main(config: ExportConfig) -> None:
     """Make a program, write its folder, and show its cost."""
-    check_replaced(asdict(config))
-    started, out = time.perf_counter(), Path(config.out)
-    with counting("Decoding images") as progress:
-        data = load_for(config.data, progress)
-    exported = export_program(config, stages.load_network(config.init, data), data, progress_bar)
-    about = {"inputs": inputs_to_dict(inputs_of(data, config.data.name)), "source": config.init}
-    exported.write(out / "program", about, _signing_key(config.signing_key))
-    if exported.profile:
-        write_json(out / "profile.json", exported.profile.to_dict())
-    figures, files = replace(exported.facts, seconds=time.perf_counter() - started), folder_bytes(out / "program")
-    summary = {"stage": "export", "program": str(out / "program"), **plain(figures), "files": files}
-    write_json(out / "summary.json", summary | {"config": asdict(config)})
-    title, facts = _ckks(figures, config) if figures.mode == "ckks" else _interactive(figures, config, files)
-    show(f"export: {title}", {**facts, "saved": out / "program"})
+    with exclusive(asdict(config)):
+        started, out = time.perf_counter(), Path(config.out)
+        with counting("Decoding images") as progress:
+            data = load_for(config.data, progress)
+        exported = export_program(config, stages.load_network(config.init, data), data, progress_bar)
+        about = {"inputs": inputs_to_dict(inputs_of(data, config.data.name)), "source": config.init}
+        exported.write(out / "program", about, _signing_key(config.signing_key))
+        if exported.profile:
+            write_json(out / "profile.json", exported.profile.to_dict())
+        figures, files = replace(exported.facts, seconds=time.perf_counter() - started), folder_bytes(out / "program")
+        summary = {"stage": "export", "program": str(out / "program"), **plain(figures), "files": files}
+        write_json(out / "summary.json", summary | {"config": asdict(config)})
+        title, facts = _ckks(figures, config) if figures.mode == "ckks" else _interactive(figures, config, files)
+        show(f"export: {title}", {**facts, "saved": out / "program"})
 
 
 def _interactive(summary: InteractiveExport, config: ExportConfig, files: Mapping[str, int]) -> Shown:

@@ -15,7 +15,16 @@ from privcirnet.artifact.records import InputSpec, read_checkpoint, write_arrays
 from privcirnet.artifact.results import PictureResult, Results
 from privcirnet.artifact.run import check_replaced
 from privcirnet.artifact.summaries import AuditSummary, ImageCost, InferenceSummary, Prediction, plain
-from privcirnet.cli.console import counting, fail, inference_bar, progress_bar, show, show_rows, show_text
+from privcirnet.cli.console import (
+    counting,
+    fail,
+    first_interrupt,
+    inference_bar,
+    progress_bar,
+    show,
+    show_rows,
+    show_text,
+)
 from privcirnet.cli.settings import script
 from privcirnet.config import InferConfig
 from privcirnet.data import load_for
@@ -32,7 +41,7 @@ from privcirnet.he.system import threads
 from privcirnet.runs.answers import InferenceStep
 from privcirnet.runs.arrays import ArrayPreparation
 from privcirnet.runs.compiled import client_of, infer, read_mode
-from privcirnet.runs.evaluation import Mode, evaluate
+from privcirnet.runs.evaluation import Evaluation, Mode, evaluate
 from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.memory import check_memory
 from privcirnet.runs.parties import Parties, RunOptions, start_server, warm_up
@@ -76,11 +85,14 @@ def main(config: InferConfig) -> None:
         show_text(f"{len(labels)} images: the test set has no more")
     threads.use(config.threads)
     figures = (_ask if config.server else _audit)(config, data, images, labels.numpy())
+    images, requested = images[: figures.images], len(images)
     summary = {"stage": "client" if config.server else "infer", **plain(figures), "config": asdict(config)}
     out, pictures = Path(config.out), images.permute(0, 2, 3, 1).numpy() * (255 // data.levels)
     write_arrays(out / "images.npz", images=pictures[..., 0] if pictures.shape[-1] == 1 else pictures)
     write_json(out / "summary.json", summary)
     _show(config, figures, data)
+    if figures.images < requested:
+        fail(f"interrupted after {figures.images} of {requested} images, which {out / 'summary.json'} has")
     if figures.images and len(figures.refused) == figures.images:
         fail(f"no result can be used: all {figures.images} were refused as wrong")
 
@@ -123,9 +135,10 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
     if isinstance(mode, Interactive):
         check_memory(mode.program, config.weights_gb, config.engine)
     reference = _predicted(config, data, images)
-    with inference_bar(len(labels)) as progress:
-        evaluation = evaluate(mode, images.numpy().astype(np.int64), _how(config), progress, progress_bar)
-    return replace(evaluation.summary(reference, labels), classes=list(data.classes))
+    integers = images.numpy().astype(np.int64)
+    with inference_bar(len(labels)) as progress, first_interrupt() as ends:
+        evaluation = evaluate(mode, integers, _how(config), progress, progress_bar, ends)
+    return _summary(evaluation, data, reference, labels)
 
 
 def _mode(config: InferConfig) -> Mode:
@@ -137,9 +150,21 @@ def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarra
     reference = _predicted(config, data, images) if config.reference else None
     keep, integers = bool(config.prepared_folder), images.numpy().astype(np.int64)
     prepared_work = _prepared_work(config)
-    with closing(prepared_work), _asked(config, prepared_work) as remote, inference_bar(len(labels)) as progress:
-        summary = infer(remote, integers, _how(config), progress, keep=keep).summary(reference, labels)
-    return replace(summary, server=config.server, classes=list(data.classes))
+    with (
+        closing(prepared_work),
+        _asked(config, prepared_work) as remote,
+        inference_bar(len(labels)) as progress,
+        first_interrupt() as ends,
+    ):
+        evaluation = infer(remote, integers, _how(config), progress, keep=keep, ends=ends)
+        return replace(_summary(evaluation, data, reference, labels), server=config.server)
+
+
+def _summary(of: Evaluation, data: ImageData, reference: np.ndarray | None, labels: np.ndarray) -> InferenceSummary:
+    """Return the figures of the images that were answered, the first ones."""
+    count = len(of.answers)
+    expected = None if reference is None else reference[:count]
+    return replace(of.summary(expected, labels[:count]), classes=list(data.classes))
 
 
 def _page(config: InferConfig) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from privcirnet import distributed
 from privcirnet.artifact.records import write_json
-from privcirnet.artifact.run import check_replaced
+from privcirnet.artifact.run import exclusive
 from privcirnet.cli.console import counting, progress_bar, show, show_text
 from privcirnet.cli.settings import script
 from privcirnet.config import SearchRunConfig
@@ -23,19 +23,19 @@ _WHEN = {"prepared": ", before the image", "online": ", with the image", "total"
 @distributed.joined
 def main(config: SearchRunConfig) -> None:
     """Measure sensitivity and latency of every layer and block size, then solve the integer program."""
-    check_replaced(asdict(config))
-    started, out = time.perf_counter(), Path(config.out)
-    with counting("Decoding images") as progress, distributed.first_goes_first():
-        data = load_for(config.data, progress)
-    stored = search.search(config, data, progress_bar, show_text)
-    if distributed.rank() > 0:
-        return
-    search.write(stored, out)
-    result = stored.result
-    files = {"plan": str(out / "plan.json"), "profile": str(out / PROFILE)}
-    seconds = {"seconds": time.perf_counter() - started, "config": asdict(config)}
-    write_json(out / "summary.json", {**search.summary(result), **files, **seconds})
-    show("search: block sizes", _in_words(result, config) | {"saved": files["plan"], "look at": out / "pareto.png"})
+    with exclusive(asdict(config), writes=distributed.rank() == 0):
+        started, out = time.perf_counter(), Path(config.out)
+        with counting("Decoding images") as progress, distributed.first_goes_first():
+            data = load_for(config.data, progress)
+        stored = search.search(config, data, progress_bar, show_text)
+        if distributed.rank() > 0:
+            return
+        search.write(stored, out)
+        result = stored.result
+        files = {"plan": str(out / "plan.json"), "profile": str(out / PROFILE)}
+        seconds = {"seconds": time.perf_counter() - started, "config": asdict(config)}
+        write_json(out / "summary.json", {**search.summary(result), **files, **seconds})
+        show("search: block sizes", _in_words(result, config) | {"saved": files["plan"], "look at": out / "pareto.png"})
 
 
 def _in_words(result: search.SearchResult, config: SearchRunConfig) -> dict[str, object]:

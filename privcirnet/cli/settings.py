@@ -359,7 +359,7 @@ def _explained(error: Exception, command: str, overrides: list[str]) -> RuleErro
 def _of_a_value(error: Exception, message: str, cause: str) -> tuple[str, str] | None:
     """Return the value that Hydra refuses, and a hint; None if it refuses something else."""
     if message.startswith("Error merging override ") and cause:
-        kind = next((word for name, word in _KINDS.items() if f"converted to {name}" in cause), "a value of that type")
+        kind = next((word for words, word in _KINDS.items() if words in cause), "a value of that type")
         return message.removeprefix("Error merging override "), f"give {kind}"
     if unset := re.match("Interpolation key '(.*)' not found", message):
         return f"${{{unset[1]}}}", "the name in braces must be a setting's"
@@ -397,7 +397,12 @@ def _of_a_name(setting: str, error: Exception, command: str, overrides: list[str
     return _refused(f"{tilde}{setting}", f"did you mean {tilde}{close}{value}" if close else "")
 
 
-_KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
+_KINDS = {
+    **{"converted to Integer": "a whole number", "converted to Float": "a number"},
+    **{"converted to Boolean": "true or false", "list or tuple": "a list: name=[a,b]"},
+    **{"to Dict": "names with values: name={a:1,b:2}", "Union[int, str]": "a whole number or a text"},
+}
+"""Words of OmegaConf's message -> what a setting takes."""
 OLD = {
     "leveled": LEVELED,
     "ckks": "use he.bound_images=",

@@ -23,7 +23,7 @@ from privcirnet.artifact.records import (
     write_checkpoint,
     write_json,
 )
-from privcirnet.artifact.run import check_replaced
+from privcirnet.artifact.run import exclusive
 from privcirnet.cli.console import counting, progress_bar, show, show_text
 from privcirnet.cli.settings import script
 from privcirnet.config import RecipeConfig, TrainConfig, run_file
@@ -270,16 +270,23 @@ def _compact(stored: Checkpoint, kind: str, path: Path) -> Checkpoint:
 @distributed.joined
 def main(config: TrainConfig) -> None:
     """Run one stage: start from the result of the stage before, train, save."""
-    started = time.perf_counter()
-    if not config.evaluate:
-        maker_of(config.model.name)  # a typo is said before a run that is complete
-        check_replaced(asdict(config))
-    with counting("Decoding images") as progress, distributed.first_goes_first():
-        data = load_for(config.data, progress)
     if config.evaluate:
-        _evaluate(config, data)
+        _evaluate(config, _decoded(config))
         return
-    trained = train(config, data, progress_bar, show_text)
+    maker_of(config.model.name)  # a typo is said before a run that is complete
+    with exclusive(asdict(config), writes=distributed.rank() == 0):
+        _train(config)
+
+
+def _decoded(config: TrainConfig) -> ImageData:
+    with counting("Decoding images") as progress, distributed.first_goes_first():
+        return load_for(config.data, progress)
+
+
+def _train(config: TrainConfig) -> None:
+    """Train, save, and show the accuracy."""
+    started = time.perf_counter()
+    trained = train(config, _decoded(config), progress_bar, show_text)
     if distributed.rank() > 0:
         return
     path = write(trained, time.perf_counter() - started)

@@ -24,7 +24,7 @@ from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.ring.modular import Residues
 from privcirnet.runs.answers import PreparedStock, StepProgress, no_progress
 from privcirnet.runs.arrays import integers_of
-from privcirnet.runs.evaluation import Evaluation, Mode, run
+from privcirnet.runs.evaluation import Evaluation, Mode, never, run
 from privcirnet.runs.interactive import Interactive, SharedParties
 from privcirnet.runs.memory import WEIGHTS_GB, check_memory, weight_bytes
 from privcirnet.runs.parties import Parties, RunOptions, parties
@@ -395,11 +395,13 @@ def infer(
     progress: StepProgress = no_progress,
     *,
     keep: bool = False,
+    ends: Callable[[], bool] = never,
 ) -> Evaluation:
     """Return the evaluation of a server on images.
 
     Args:
         images: integers of the data set, (N, C, H, W).
+        ends: function asked after each request: whether no more images are to follow.
         keep: whether prepared inferences that are left over will be found again; otherwise none is left over.
 
     Raises:
@@ -410,6 +412,7 @@ def infer(
         client_of(remote, how or RunOptions(), keep),
         images,
         progress,
+        ends,
     )
 
 

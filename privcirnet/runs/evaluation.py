@@ -5,7 +5,7 @@ image: the median, without the first image, for which kernels are compiled or lo
 round trips come on top.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import median
@@ -42,6 +42,11 @@ def over_links(compute: float, size: float, rounds: float) -> dict[str, summarie
             parts = compute, size / link.bandwidth, rounds * link.round_trip
             predictions[name] = summaries.LinkPrediction(*parts, seconds=sum(parts))
     return predictions
+
+
+def never() -> bool:
+    """Return False: all images are to be evaluated."""
+    return False
 
 
 def typical(seconds: Sequence[float]) -> float:
@@ -322,6 +327,7 @@ def evaluate(
     how: RunOptions | None = None,
     progress: StepProgress = no_progress,
     bar: ProgressBar = silent,
+    ends: Callable[[], bool] = never,
 ) -> Evaluation:
     """Return the evaluation of both parties on every image, with every step checked.
 
@@ -329,6 +335,7 @@ def evaluate(
         images: integers of the data set, (N, C, H, W).
         how: options; None: the compiled engine, in this process.
         progress: function called after each round, and each layer of CKKS.
+        ends: function asked after each request: whether no more images are to follow.
 
     Raises:
         RuleError: there is no image, or one that does not fit the program; the program is refused or cannot run, or
@@ -337,16 +344,21 @@ def evaluate(
     check_some(images)
     mode.check(images)
     with mode.open(how or RunOptions(), bar) as parties:
-        return run(mode, parties, images, progress)
+        return run(mode, parties, images, progress, ends)
 
 
 def run(
-    mode: Mode, parties: Parties, images: Sequence[Values] | Values, progress: StepProgress = no_progress
+    mode: Mode,
+    parties: Parties,
+    images: Sequence[Values] | Values,
+    progress: StepProgress = no_progress,
+    ends: Callable[[], bool] = never,
 ) -> Evaluation:
     """Return the evaluation of parties on every image; where both are here, every step is checked.
 
     Args:
         images: integers of the data set, (N, C, H, W).
+        ends: function asked after each request: whether no more images are to follow.
 
     Raises:
         RuleError: an image does not fit the program, or the server refuses or is gone.
@@ -363,6 +375,8 @@ def run(
             of_server.add(report.meters, len(some), prepared)
             wrong += mode.wrong(parties.client, request, some, report.seen)
             clear += [mode.clear(image) for image in (request if request.ndim > 3 else request[None])]
+        if ends():
+            break
     audit = Audit(np.stack(clear), wrong, of_server, report.meters, report.peak) if report else None
     return Evaluation(mode, parties, answers, of_client, audit)
 

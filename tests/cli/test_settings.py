@@ -133,6 +133,7 @@ def test_a_setting_of_before_says_what_to_do(name: str) -> None:
         ("model=null", "got model=null; a group is chosen by a name"),
         ("recipe.epochs=1,2", "got recipe.epochs=1,2; give one value"),
         ("recipe.epochs=a", "got recipe.epochs=a; give a whole number"),
+        ("model.arguments=3", "got model.arguments=3; give names with values: name={a:1,b:2}"),
         ("he.bounds=proved", "^train.py has only its own settings: got he.bounds; give it to search.py or export.py$"),
     ],
 )
