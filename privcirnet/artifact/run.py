@@ -2,7 +2,7 @@
 
 import fcntl
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +75,7 @@ def check_replaced(settings: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def exclusive(settings: Mapping[str, Any], *, writes: bool = True) -> Iterator[None]:
+def exclusive(settings: Mapping[str, Any], *, writes: bool = True) -> Generator[None]:
     """Hold the folder of a command's settings for its run alone; folders in which nothing was written are removed.
 
     Args:
