@@ -82,6 +82,9 @@ def exclusive(settings: Mapping[str, Any], *, writes: bool = True) -> Generator[
         settings: settings of a command, with ``out`` and ``overwrite``.
         writes: whether this process writes there, of several that torchrun started.
 
+    Yields:
+        Nothing.
+
     Raises:
         RuleError: a complete run has other settings (:func:`check_replaced`), another process holds the folder, or
             nothing can be written there.
