@@ -205,19 +205,21 @@ def test_one_run_at_a_time_has_a_folder(tmp_path, monkeypatch, capsys):
     assert "out must be a folder that can be written: got /proc/train: " in nowhere
 
 
-def test_ctrl_c_keeps_the_images_that_are_done(root, tmp_path, monkeypatch, capsys):
+def test_ctrl_c_keeps_the_images_that_are_done(root, tmp_path, monkeypatch, capfd):
     def pressed(*args):
         signal.raise_signal(signal.SIGINT)
         return evaluate(*args)
 
     monkeypatch.setattr("privcirnet.cli.infer.evaluate", pressed)
     handler = signal.getsignal(signal.SIGINT)
-    with pytest.raises(SystemExit, match="1"):
+    with pytest.raises(SystemExit, match="130"):
         call(monkeypatch, "infer", f"root={root}", "images=3", "engine=cleartext", f"out={tmp_path}")
-    said = capsys.readouterr()
-    assert "This image is the last one. Ctrl-C again stops at once" in said.out
-    assert f"interrupted after 1 of 3 images, which {tmp_path / 'summary.json'} has" in said.err
-    assert (summary(tmp_path)["images"], len(summary(tmp_path)["predictions"])) == (1, 1)
+    said = capfd.readouterr().err
+    assert "Ending with this image. Ctrl-C again stops at once" in said
+    assert f"error: interrupted; {tmp_path / 'interrupted.json'} has the first 1 of 3 images" in said
+    partial = json.loads((tmp_path / "interrupted.json").read_text())
+    assert (partial["images"], len(partial["predictions"])) == (1, 1)
+    assert not (tmp_path / "summary.json").exists(), "a part of a result is no result"
     assert signal.getsignal(signal.SIGINT) is handler
 
 

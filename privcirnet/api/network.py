@@ -306,6 +306,9 @@ def fit(  # noqa: PLR0913
 def _logits(model: nn.Module, teacher: nn.Module | None, images: Tensor) -> Tensor:
     """Return a network's logits of the first image; raise unless its teacher has as many."""
     logits = logits_of_one(model, images)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        rule, remedy = "a network must have parameters to train", "call requires_grad_() on it, or on some layers"
+        raise RuleError(rule, got="none that takes a gradient", remedy=remedy)
     if teacher is not None and (classes := logits_of_one(teacher, images).shape[1]) != logits.shape[1]:
         rule, got = "a teacher must have the network's classes", f"{classes} for {logits.shape[1]}"
         raise RuleError(rule, got=got, remedy="give one that was trained on the same classes")

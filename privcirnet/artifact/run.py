@@ -2,11 +2,12 @@
 
 import fcntl
 import json
+import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from privcirnet.artifact.records import read_json
 from privcirnet.errors import RuleError
@@ -89,7 +90,6 @@ def exclusive(settings: Mapping[str, Any], *, writes: bool = True) -> Generator[
         RuleError: a complete run has other settings (:func:`check_replaced`), another process holds the folder, or
             nothing can be written there.
     """
-    check_replaced(settings)
     out = Path(settings["out"])
     lock, missing = out / ".lock", [folder for folder in (out, *out.parents) if not folder.exists()]
     with ExitStack() as stack:
@@ -103,6 +103,7 @@ def exclusive(settings: Mapping[str, Any], *, writes: bool = True) -> Generator[
                 got = f"{out}: {error.strerror}"
                 raise RuleError("out must be a folder that can be written", got=got, remedy="give another") from None
             stack.callback(_clear, lock, missing)
+        check_replaced(settings)
         yield
 
 
@@ -127,10 +128,24 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[int]:
     Raises:
         BlockingIOError: another process holds it, and there is no waiting.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    with _opened(path, wait) as lock:
         yield lock.fileno()
+
+
+def _opened(path: Path, wait: bool) -> IO[str]:
+    """Return a lock's file, held, once the path still leads to it: whoever held it before may have removed it."""
+    while True:
+        with suppress(FileNotFoundError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = path.open("w")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                    return lock
+            except OSError:
+                lock.close()
+                raise
+            lock.close()
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

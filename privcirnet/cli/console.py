@@ -49,7 +49,7 @@ def _command() -> str:
     return os.path.basename(sys.argv[0].split(" ")[-1]).removesuffix(".py")
 
 
-_AGAIN = {"train": "; the same command resumes from the last epoch", "ladder": "; the same command continues"}
+_AGAIN = {"train": "the same command resumes from the last epoch", "ladder": "the same command continues"}
 
 
 @contextmanager
@@ -64,8 +64,7 @@ def readable_errors() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_RULE)
     except KeyboardInterrupt:
-        print(f"error: interrupted{_AGAIN.get(_command(), '')}", file=sys.stderr)  # noqa: T201
-        sys.exit(130)
+        interrupted(_AGAIN.get(_command(), ""))
 
 
 @contextmanager
@@ -80,16 +79,24 @@ def first_interrupt() -> Iterator[Callable[[], bool]]:
     def press(number: int, _: object) -> None:
         signal.signal(number, signal.default_int_handler)
         pressed.append(number)
-        console.print("This image is the last one. Ctrl-C again stops at once, and nothing is written.")
+        # Not by the console, whose bar may hold a lock.
+        os.write(2, b"\nEnding with this image. Ctrl-C again stops at once, and nothing is written.\n")
 
-    if threading.current_thread() is not threading.main_thread():  # which alone hears of signals
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is signal.SIG_IGN:
         yield lambda: False
         return
-    before = signal.signal(signal.SIGINT, press)
+    signal.signal(signal.SIGINT, press)
     try:
         yield lambda: bool(pressed)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def interrupted(remark: str = "") -> NoReturn:
+    """End a command that Ctrl-C has interrupted."""
+    print(f"error: interrupted{'; ' * bool(remark)}{remark}", file=sys.stderr)  # noqa: T201
+    sys.exit(130)
 
 
 def fail(why: str) -> NoReturn:

@@ -20,6 +20,7 @@ from privcirnet.cli.console import (
     fail,
     first_interrupt,
     inference_bar,
+    interrupted,
     progress_bar,
     show,
     show_rows,
@@ -85,14 +86,14 @@ def main(config: InferConfig) -> None:
         show_text(f"{len(labels)} images: the test set has no more")
     threads.use(config.threads)
     figures = (_ask if config.server else _audit)(config, data, images, labels.numpy())
-    images, requested = images[: figures.images], len(images)
     summary = {"stage": "client" if config.server else "infer", **plain(figures), "config": asdict(config)}
+    if figures.images < len(images):
+        write_json(path := Path(config.out) / "interrupted.json", summary)
+        interrupted(f"{path} has the first {figures.images} of {len(images)} images")
     out, pictures = Path(config.out), images.permute(0, 2, 3, 1).numpy() * (255 // data.levels)
     write_arrays(out / "images.npz", images=pictures[..., 0] if pictures.shape[-1] == 1 else pictures)
     write_json(out / "summary.json", summary)
     _show(config, figures, data)
-    if figures.images < requested:
-        fail(f"interrupted after {figures.images} of {requested} images, which {out / 'summary.json'} has")
     if figures.images and len(figures.refused) == figures.images:
         fail(f"no result can be used: all {figures.images} were refused as wrong")
 

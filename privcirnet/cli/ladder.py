@@ -201,7 +201,11 @@ def run(words: Sequence[str], lock: int) -> int:
     """
     with subprocess.Popen(words, pass_fds=(lock,)) as process:
         try:
-            status = process.wait()
+            try:
+                status = process.wait()
+            except KeyboardInterrupt:  # of the terminal: the command hears it, too, and ends with what it has
+                process.wait()
+                raise
         except BaseException:
             process.terminate()
             raise

@@ -159,13 +159,17 @@ def value_of_one(model: nn.Module, images: Tensor) -> object:
     first = next(model.parameters(), images)
     try:
         with evaluating(model):
-            return model(images[:1].to(first.device))
+            value = model(images[:1].to(first.device))
     except (AssertionError, RuntimeError, ValueError, TypeError) as error:
         kind, problem = str(images.dtype).removeprefix("torch."), next(iter(str(error).splitlines()), "")
         got = f"{tuple(images.shape[1:])} of {kind}: {problem}"
         prefix = "give images[None] for one image; " if images.ndim == _SIGNALS else ""
         remedy = f"{prefix}give images of the size, type and channels that it is made for"
         raise RuleError("a network must take the images", got=got, remedy=remedy) from error
+    if isinstance(value, Tensor) and value.ndim < 2:
+        rule, remedy = "a network must return values for each image, (N, K)", "keep its last axis, also for one value"
+        raise RuleError(rule, got=f"shape {tuple(value.shape)} for one image", remedy=remedy)
+    return value
 
 
 def logits_of_one(model: nn.Module, images: Tensor) -> Tensor:

@@ -44,6 +44,8 @@ _VIEWS = frozenset(
     "alpha_dropout".split()
 )
 """Operations whose result may be the memory of their input, functions and methods by name."""
+CASTS = frozenset({"float", "double", "half", "bfloat16", "to", "type", "type_as"})
+"""Methods that change the precision of real values, and no value."""
 _VIEW_MODULES = (nn.Flatten, nn.Unflatten, nn.Identity, _DropoutNd)
 
 

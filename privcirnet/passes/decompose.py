@@ -175,7 +175,7 @@ def _normalized(norm: Norm, shape: tuple[int, ...], name: str) -> tuple[int, int
     if isinstance(norm, nn.LayerNorm | nn.RMSNorm):
         if tuple(norm.normalized_shape) != shape[-1:] or len(shape) > 2:
             got = f"one over {tuple(norm.normalized_shape)} of {shape} at {name!r}"
-            remedy = "use polynomial_(model, images, activation='own'), which rearranges maps"
+            remedy = "norm (N, tokens, C) or (N, C) over C; of maps GroupNorm(1, C) norms all values"
             raise RuleError("a layer norm must be over the channels of tokens or vectors", got=got, remedy=remedy)
         return norm.normalized_shape[0], prod(shape[:-1])
     if len(shape) == 2 or (isinstance(norm, nn.InstanceNorm2d) and norm.track_running_stats):

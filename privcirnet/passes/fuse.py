@@ -27,6 +27,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
 
 from privcirnet.errors import Errors, RuleError
 from privcirnet.nn import neighbours
@@ -40,7 +41,7 @@ from privcirnet.nn.graph import UNTRACEABLE, WeightedLayer, module_of, trace
 from privcirnet.nn.materialize import with_plain_weights
 from privcirnet.nn.norm import Affine, TokenBatchNorm, as_batch_norm, is_frozen_norm
 from privcirnet.nn.quantizers import check_unquantized
-from privcirnet.nn.tracing import UNTRIED
+from privcirnet.nn.tracing import CASTS, UNTRIED
 from privcirnet.nn.windows import average_of, divisor_of, power_beside
 from privcirnet.passes.compose import compose_
 from privcirnet.passes.decompose import SHAPE, arguments, decompose_, epsilon_of, unfold_norm_, unfold_softmax_
@@ -126,8 +127,8 @@ def fuse_at(model: nn.Module, images: Tensor, composed: Collection[str] = ()) ->
     kind, sample = next(copied.parameters(), images).dtype, some_of(images).double()
     copied = copied.double()
     with _in_double_precision():
-        graph = _graph_at(copied, sample)
-    return _fused(copied, graph, sample, composed, sized=True).to(kind)
+        fused = _fused(copied, _graph_at(copied, sample), sample, composed, sized=True)
+    return fused.to(kind)
 
 
 @contextmanager
@@ -140,9 +141,20 @@ def _in_double_precision() -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        yield
+        with _WithoutCasts():
+            yield
     finally:
         torch.set_default_dtype(before)
+
+
+class _WithoutCasts(TorchFunctionMode):
+    """A mode in which real values keep their precision: a network's own ``x.float()`` would not fit its weights."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **kwargs or {})
+        if getattr(function, "__name__", "") not in CASTS or not args[0].is_floating_point():
+            return result
+        return args[0] if result.is_floating_point() else result
 
 
 def is_fused(network: nn.Module) -> TypeGuard[fx.GraphModule]:

@@ -16,7 +16,7 @@ from torch.fx.node import Argument, Target, map_aggregate
 
 from privcirnet.errors import RuleError, listed
 from privcirnet.nn.graph import Tracer, check_one_output, evaluating, graph_module
-from privcirnet.nn.tracing import Proxy, check_own_forwards, restore_attributes
+from privcirnet.nn.tracing import CASTS, Proxy, check_own_forwards, restore_attributes
 
 _FILLED = frozenset({"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"})
 """Functions and methods whose result depends on the shape of a value alone."""
@@ -94,6 +94,9 @@ class _SizedTracer(Tracer):
         if kind == "output":
             return proxy
         value = self._value(kind, target, args, kwargs)
+        if kind == "call_method" and name in CASTS and value is args[0].value:
+            self.graph.erase_node(proxy.node)
+            return args[0]
         if not _has_tensors(value):
             self.graph.erase_node(proxy.node)
             return value

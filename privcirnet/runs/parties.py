@@ -9,7 +9,6 @@ CKKS has none: its keys are gigabytes.
 """
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -132,7 +131,7 @@ def start_server(task: ServerTask) -> Generator[ServerProcess]:
     command = [sys.executable, "-c", f"from {__name__} import serve; serve({there.fileno()})"]
     paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    process = subprocess.Popen(command, pass_fds=[there.fileno()], env=environment)
+    process = subprocess.Popen(command, pass_fds=[there.fileno()], env=environment, process_group=0)
     there.close()
     try:
         here.send(task)
@@ -153,7 +152,6 @@ def start_server(task: ServerTask) -> Generator[ServerProcess]:
 
 def serve(inherited: int) -> None:
     """Run the server's process until the harness closes the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted harness closes the pipe
     pipe = Connection(inherited)
     task = cast(ServerTask, pipe.recv())
     keep_freed_memory()

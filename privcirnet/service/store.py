@@ -244,11 +244,14 @@ class _Draft(Registration):
         else:
             self._file.write(data)
 
-    def finish(self) -> None:
-        self.settle()
+    def settle(self) -> None:
+        super().settle()
         if self._draft is not None:
             self._file.flush()
             os.fsync(self._file.fileno())
+
+    def finish(self) -> None:
+        if self._draft is not None:
             self._draft.replace(self._store._path(self._owner, self._id))
         body = b"".join(self._chunks) if self._draft is None else None
         self._store._kept[self._owner, self._id] = _Kept(self._size, self._store._clock(), body)

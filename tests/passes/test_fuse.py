@@ -293,3 +293,32 @@ def test_constants_of_a_rewritten_network_are_as_exact_as_the_comparison(monkeyp
     fused = fuse_at(model, torch.rand(2, 3, 6, 6))
     assert {parameter.dtype for parameter in fused.parameters()} == {torch.float32}
     assert torch.get_default_dtype() == torch.float32
+
+
+class Cast(nn.Module):
+    """A network whose forward casts its values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(2, 4, 3), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x.to(torch.float32))
+        return self.head(torch.relu(y).type_as(x).float().flatten(1))
+
+
+def test_casts_are_left_out():
+    """They change no value, and would not fit the double precision in which networks are compared."""
+    images = torch.randn(8, 2, 4, 4)
+    model = Cast().eval()
+    fused = fuse_at(model, images)
+    assert_close(fused(images), model(images))
+    assert not [node for node in fused.graph.nodes if node.op == "call_method" and node.target != "flatten"]
+
+
+def test_one_value_for_each_image_keeps_its_axis():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(8, 1), nn.Flatten(0))
+    with pytest.raises(
+        RuleError, match=r"for each image, \(N, K\): got shape \(1,\) for one image; keep its last axis"
+    ):
+        fuse_at(model, torch.randn(2, 2, 2, 2))

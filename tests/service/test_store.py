@@ -39,6 +39,7 @@ def put(store, client, keys, most=4, announced=None):
     try:
         for piece in split(keys):
             registration.add(piece)
+        registration.settle()
         registration.finish()
     finally:
         registration.cancel()

@@ -15,6 +15,7 @@ from privcirnet.he.layers.layer import Layer
 MAX_BYTES = 1 << 22
 """Longest description that is parsed."""
 MAX_NODES = 4096
+MAX_STEPS = 1024
 """Most nodes of a program: each has a position of 16 bits in the messages, and a share."""
 MAX_NAME = 256
 """Longest name."""

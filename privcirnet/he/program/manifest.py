@@ -280,6 +280,9 @@ def check_nodes(nodes: Sequence[Node], parameters: Parameters | None = None) -> 
             got=f"{len(nodes)} nodes, {values} values",
             remedy=REMEDY,
         )
+    if (steps := len({node.operation for node in nodes if isinstance(node.operation, ExactStep)})) > limits.MAX_STEPS:
+        rule = f"a program must have at most {limits.MAX_STEPS} exact steps that differ"
+        raise RuleError(rule, got=steps, remedy=REMEDY)
     earlier, of_client = dict[str, Node](), set[str]()
     for node in nodes:
         problem = _misplaced(node, earlier) or (_shareless(node, earlier, of_client) if parameters else "")
@@ -309,16 +312,13 @@ def _misshaped(node: Node, sources: Sequence[Node]) -> str:
         kernels, strides = layer.shape.kernels, layer.shape.strides
         if max(*kernels, *strides) > MAX_LENGTH or max(prod(kernels), prod(strides)) > MAX_TAPS:
             return f"a kernel of {by_axis(kernels)} with stride {by_axis(strides)}"
+    if abs(node.log_step) > MAX_LOG_STEP:
+        return f"step 2^{node.log_step}"
     if problem := node.operation.problem(node, sources):
         return problem
     expected = node.operation.shape_after([source.shape for source in sources]) if sources else node.shape
-    if (
-        node.shape != expected
-        or min(node.shape) < 1
-        or prod(node.shape) > MAX_VALUES
-        or abs(node.log_step) > MAX_LOG_STEP
-    ):
-        return f"shape {node.shape}, step 2^{node.log_step} where {expected} follows"
+    if node.shape != expected or min(node.shape) < 1 or prod(node.shape) > MAX_VALUES:
+        return f"shape {node.shape} where {expected} follows"
     return ""
 
 
@@ -326,7 +326,7 @@ def _shareless(node: Node, earlier: Mapping[str, Node], of_client: Set[str]) -> 
     """Return why the parties' shares cannot do it; ``of_client``: values that the client knows alone."""
     operation = node.operation
     if operation.needs_share and not of_client.isdisjoint(node.inputs):
-        return f"a {operation.kind} of the input itself has no share to work on"
+        return f"{operation.kind} of the image itself, which has no shares: begin with a layer, as a 1 x 1 convolution"
     if isinstance(operation, op.Truncate) and not masked_node(earlier, node.inputs[0]).operation.masks:
         return "a truncation must follow a linear layer, a square or a product"
     return ""

@@ -17,6 +17,8 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import CyclicTiles
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.program import limits, manifest
+from privcirnet.he.program.exact import ExactReLU
+from privcirnet.he.program.lookup_table import ExactTable
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Add, Input, Linear
 from privcirnet.he.program.program import Program
@@ -59,6 +61,19 @@ def chain(count: int, size: int) -> Program:
     return Program((start, *sums, Node("y", Linear(last), (str(count - 1),), last.shape.output_shape, 0)), PLAIN)
 
 
+def rectified(count: int) -> Program:
+    """Rectifiers in a row, each with a bound of its own."""
+    steps = (Node(str(i), ExactReLU(0, bound=i), (str(i - 1),), (1, 4, 4), 0) for i in range(1, count + 1))
+    return Program((Node("0", Input(0, 1), (), (1, 4, 4), 0), *steps), PLAIN)
+
+
+def stepped(log_step: int) -> Program:
+    """A look-up whose results have a step that no number of double precision has."""
+    table = ExactTable(0, function="exp", log_step_in=0, log_step_out=log_step, low=-15, high=0, digest=0)
+    before = program(small())
+    return Program((*before.nodes, Node("z", table, ("y",), before.output.shape, log_step)), PLAIN)
+
+
 LONG_MODULUS = Parameters(N, DEFAULT_COEFFICIENT_BITS, modular.largest_prime(50, 2 * N * 1022 * 2))
 TOO_MUCH = {
     "transform": (program(column(1021, 1021), LONG_MODULUS), "node y: a transform of length 1022"),
@@ -75,6 +90,8 @@ TOO_MUCH = {
         chain(limits.MAX_NODES, 4),
         "at most 4096 nodes with 67108864 values in all: got 4097 nodes, 65537 values",
     ),
+    "exact steps": (rectified(limits.MAX_STEPS + 1), "at most 1024 exact steps that differ: got 1025"),
+    "a step": (stepped(-2000), r"node z: step 2\^-2000"),
     "all values": (chain(70, 1024), "got 71 nodes, 744.* values"),
 }
 

@@ -30,7 +30,7 @@ def test_operations_that_need_a_share_do_not_get_the_bare_input() -> None:
     bare = Node("twice", Add(), ("x", "x"), same, 0), Node("pool", SumPool(2), ("twice",), (4, 4, 4), 0)
     for before, source in (((), "x"), (bare[:1], "twice"), (bare, "pool")):
         shape = (4, 4, 4) if source == "pool" else same
-        with pytest.raises(RuleError, match="node sq: a square of the input itself"):
+        with pytest.raises(RuleError, match="node sq: square of the image itself"):
             manifest.check(with_nodes(*before, Node("sq", Square(), (source,), shape, 0)))
     for nodes in ((), bare):
         with pytest.raises(RuleError, match="must have an input and a linear layer"):
@@ -97,7 +97,9 @@ def test_of_what_the_client_knows_alone_there_is_no_share() -> None:
     image, parameters = network().nodes[0], network().parameters
     twice = Node("twice", Add(), (image.name, image.name), image.shape, image.log_step)
     squares = Node("squares", Square(), ("twice",), image.shape, 2 * image.log_step)
-    with pytest.raises(RuleError, match="node squares: a square of the input itself has no share to work on"):
+    with pytest.raises(
+        RuleError, match="node squares: square of the image itself, which has no shares: begin with a layer"
+    ):
         manifest.check(Program((image, twice, squares), parameters))
     with pytest.raises(RuleError, match="must have an input and a linear layer"):
         manifest.check(Program((image, twice), parameters))
