@@ -61,11 +61,6 @@ class Headed(nn.Module):
 
 
 @pytest.mark.parametrize("given", [PAIR, DataLoader(TensorDataset(*PAIR), 19)], ids=["tensors", "loader"])
-def test_a_network_without_parameters_to_train_is_refused():
-    with pytest.raises(pc.RuleError, match="must have parameters to train: got none that takes a gradient"):
-        pc.fit(convolutional().requires_grad_(False), PAIR, epochs=1, progress=False)
-
-
 def test_a_single_image_at_the_end_joins_the_batch_before(given):
     model = Headed()
     pc.fit(model, given, epochs=1, batch_size=19, progress=False)
@@ -323,3 +318,8 @@ def test_a_bias_that_fuse_makes_is_frozen_where_its_layer_is(frozen):
     pc.fit(quantized, PAIR, epochs=1, progress=False)
     for name, value in before.items():
         assert torch.equal(quantized.get_parameter(name), value), name
+
+
+def test_a_network_without_parameters_to_train_is_refused():
+    with pytest.raises(pc.RuleError, match="must have parameters to train: got none that takes a gradient"):
+        pc.fit(convolutional().requires_grad_(False), PAIR, epochs=1, progress=False)
