@@ -31,6 +31,7 @@ from privcirnet.nn.graph import WeightedLayer, evaluating, module_of, trace
 from privcirnet.nn.materialize import with_plain_weights
 from privcirnet.nn.neighbours import FLATTEN, VECTORS, channel_readers, place_of, reached_by
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share
+from privcirnet.passes.channel_order import order_channels_
 from privcirnet.passes.least_squares_start import fit_circulant_
 from privcirnet.passes.shape_tracing import trace_at
 
@@ -48,7 +49,8 @@ def circulant_(
 ) -> nn.Module:
     """Make layers block circulant in place, and share the batch norms behind them by blocks.
 
-    With images, every layer gets the block-circulant weight whose outputs are nearest to those of the dense network
+    With images, hidden channels change their order (:mod:`privcirnet.passes.channel_order`), and every layer gets the
+    block-circulant weight whose outputs are nearest to those of the dense network
     (:mod:`privcirnet.passes.least_squares_start`): most of the accuracy stays without any training. Without them it
     gets the one nearest to its own weight, weighted by its importance where one is given. The batch norm that consumes
     a converted convolution's output becomes a `BlockBatchNorm2d` of the same block size, and an AESPA activation behind
@@ -94,6 +96,8 @@ def circulant_(
     for name, values in importance.items():
         check_importance(find_layer(model, name, plain=False).weight, values)
     shared = _shared_behind(model, {name: b for name, b in block_sizes.items() if b > 1})
+    if dense is not None and images is not None:
+        order_channels_(model, dense, block_sizes, images)
     for name, layer in layers.items():
         make_circulant_(layer, block_sizes[name], importance.get(name), pad=pad)
     _share_(model, shared)

@@ -1,0 +1,178 @@
+"""The order of the channels between two layers in which their block-circulant weights lose least.
+
+A block of b channels shares its weights, so it matters which channels are in it, and in which places. The channels that
+one layer gives and another reads may stand in any order: the rows of the first weight and the columns of the second
+move alike, and the network computes what it did, at the same cost.
+
+Each layer explains of its outputs' variance a sum over blocks. With channel c at place k of its block:
+
+* The layer that gives the channels, on inputs of covariance S, by least squares (:mod:`.least_squares`)::
+
+      | sum over k of  L^-1 P_k S w_c |^2        L L^T = sum over k of P_k S P_k^T,  P_k: the shift by k within blocks
+
+* The layer that reads them, as if they were uncorrelated, of variances s_c::
+
+      | sum over k of  s_c P_k v_c |^2  /  sum over k of s_c        v_c: the column of the channel
+
+Both are sums of one vector for each channel and place. Two channels are exchanged wherever that explains more of the
+two layers' variances, each as a part of the whole.
+
+Cost: in each round C b / 2 exchanges are tried, of two vectors' lengths each.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import torch
+from torch import Generator, Tensor
+
+from privcirnet.nn.functional.least_squares import RIDGE
+
+_linalg = cast(Any, torch.linalg)  # torch does not give its type
+ROUNDS = 160
+"""Number of rounds of exchanges."""
+_LEAST = 1e-7
+"""Least gain of an exchange that is made."""
+_LARGEST = 2**26
+"""Number of entries from which vectors are projected to shorter ones, at random."""
+
+
+@dataclass(frozen=True)
+class ExplainedVariance:
+    """The part of a layer's variance that it explains with channels in some order.
+
+    Attributes:
+        vectors: (C, b, D), for each channel and place.
+        sizes: (C,); a block's sum of vectors is squared and divided by its sum of sizes.
+    """
+
+    vectors: Tensor
+    sizes: Tensor
+
+    @cached_property
+    def squares(self) -> Tensor:
+        """The squared lengths of the vectors, (C, b)."""
+        return self.vectors.square().sum(-1)
+
+    @property
+    def block_size(self) -> int:
+        """The block size b."""
+        return self.vectors.shape[1]
+
+    def of(self, order: Tensor) -> Tensor:
+        """Return the explained part; ``order``: (C,), the channel of each place."""
+        sums, sizes = self._blocks(order)
+        return (sums.square().sum(1) / sizes).sum()
+
+    def gains(self, order: Tensor, near: Tensor, far: Tensor) -> Tensor:
+        """Return how much more is explained after an exchange of two channels, for each two places of a pair of runs.
+
+        Args:
+            order: (C,), the channel of each place.
+            near: places of the first of the runs, (pairs, run): whole blocks.
+            far: those of the second: other blocks, or the same tensor.
+
+        Returns:
+            (pairs, run, run): for place i of the first and j of the second.
+        """
+        b, (sums, sizes) = self.block_size, self._blocks(order)
+        here, there, at = order[near], order[far], torch.arange(near.shape[1]) % b  # ``at``: places within a block
+        before, size = sums[near // b], sizes[near // b]
+        after, other = sums[far // b], sizes[far // b]
+        left, rest = before - self.vectors[here, at], after - self.vectors[there, at]  # without the channel that goes
+        comes, goes = self.vectors[there][:, :, at], self.vectors[here][:, :, at]  # (pairs, j, i, D), (pairs, i, j, D)
+        larger = self.sizes[there][:, None] - self.sizes[here][:, :, None]
+        first = torch.einsum("pid,pjid->pij", left, comes) * 2 + self.squares[there][:, :, at].mT
+        second = torch.einsum("pjd,pijd->pij", rest, goes) * 2 + self.squares[here][:, :, at]
+        first = (first + left.square().sum(-1)[:, :, None]) / (size[:, :, None] + larger)
+        second = (second + rest.square().sum(-1)[:, None]) / (other[:, None] - larger)
+        explained = (before.square().sum(-1) / size)[:, :, None] + (after.square().sum(-1) / other)[:, None]
+        gains = first + second - explained
+        if far is not near:
+            return gains
+        both = left[:, :, None] - self.vectors[there, at][:, None] + comes.transpose(1, 2) + goes
+        inside = both.square().sum(-1) / size[:, :, None] - (before.square().sum(-1) / size)[:, :, None]
+        return torch.where((near // b)[:, :, None] == (far // b)[:, None], inside, gains)
+
+    def _blocks(self, order: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sums of all blocks' vectors, (C / b, D), and of their sizes, (C / b,)."""
+        channels = order.reshape(-1, self.block_size)
+        return self.vectors[channels, torch.arange(self.block_size)].sum(1), self.sizes[channels].sum(1)
+
+
+def by_outputs(weight: Tensor, inputs: Tensor, block_size: int) -> ExplainedVariance:
+    """Return the variance that a layer explains with its outputs in some order.
+
+    Args:
+        weight: dense weight, (C, in, *kernel); b divides C and in.
+        inputs: covariance of its input channels, (in, in); the kernel's positions count as uncorrelated.
+    """
+    rows = weight.double().reshape(*weight.shape[:2], -1).mT  # (C, positions, in)
+    shifts = _shifts(weight.shape[1], block_size)
+    ridge = RIDGE * inputs.diagonal().mean().clamp(min=1e-12)
+    shared = sum((inputs[shift][:, shift] for shift in shifts), ridge * torch.eye(len(inputs), dtype=inputs.dtype))
+    factor, read = _linalg.cholesky(shared), rows @ inputs
+    columns = [_linalg.solve_triangular(factor, read[..., shift].mT, upper=False).flatten(1) for shift in shifts]
+    total = (read * rows).sum().clamp(min=1e-30)
+    vectors = torch.stack(columns, 1) / total.sqrt()
+    return ExplainedVariance(_shortened(vectors), torch.full((len(weight),), 1 / block_size))
+
+
+def by_inputs(weight: Tensor, variances: Tensor, block_size: int) -> ExplainedVariance:
+    """Return the variance that a layer explains with its inputs in some order.
+
+    Args:
+        weight: dense weight, (out, C, *kernel); b divides out and C.
+        variances: variances of its input channels, (C,).
+    """
+    sizes = variances.double() + RIDGE * variances.double().mean().clamp(min=1e-12)
+    columns = (
+        weight.double().reshape(*weight.shape[:2], -1).transpose(0, 1) * sizes[:, None, None]
+    )  # (C, out, positions)
+    total = (columns.square().sum((1, 2)) / sizes).sum().clamp(min=1e-30)
+    back = [shift.argsort() for shift in _shifts(weight.shape[0], block_size)]
+    vectors = torch.stack([columns[:, shift].flatten(1) for shift in back], 1) / total.sqrt()
+    return ExplainedVariance(_shortened(vectors), sizes.float())
+
+
+def best_order(layers: Sequence[ExplainedVariance], rounds: int = ROUNDS) -> Tensor:
+    """Return the order of channels in which layers explain most in sum, (C,), by greedy exchanges.
+
+    In each round all blocks are paired at random, and each pair makes the one exchange that explains most. So the
+    pairs' gains add up. In every eighth round each block is paired with itself.
+
+    Args:
+        layers: what each layer explains; one or more, of the same channels.
+        rounds: number of rounds.
+    """
+    count, run = len(layers[0].sizes), max(layer.block_size for layer in layers)
+    order, random = torch.arange(count), Generator().manual_seed(0)
+    runs = order.clone().reshape(-1, run)
+    for number in range(rounds):
+        mixed = runs[torch.randperm(len(runs), generator=random)]
+        half = len(runs) // 2
+        near, far = (runs, runs) if number % 8 == 7 or not half else (mixed[:half], mixed[half : 2 * half])
+        gains = torch.stack([layer.gains(order, near, far) for layer in layers]).sum(0).flatten(1)
+        best = gains.argmax(1)
+        pairs = (gains.amax(1) > _LEAST).nonzero()[:, 0]
+        here, there = near[pairs, best[pairs] // run], far[pairs, best[pairs] % run]
+        order[here], order[there] = order[there], order[here]
+    return order
+
+
+def _shifts(count: int, block_size: int) -> list[Tensor]:
+    """Return the places, (count,), from which values come when they are shifted within blocks, for each shift."""
+    places = torch.arange(count)
+    return [places - places % block_size + (places + shift) % block_size for shift in range(block_size)]
+
+
+def _shortened(vectors: Tensor) -> Tensor:
+    """Return vectors in single precision; very many of them projected at random, which keeps their products nearly."""
+    count, length = vectors[..., 0].numel(), vectors.shape[-1]
+    shorter = max(64, _LARGEST // count)
+    if shorter < length:
+        turned = torch.randn(length, shorter, generator=Generator().manual_seed(0), dtype=vectors.dtype)
+        vectors = vectors @ (turned / shorter**0.5)
+    return vectors.float()

@@ -1,0 +1,167 @@
+"""Hidden channels of a network in the order in which its circulant weights lose least (:mod:`.functional.channel_order`).
+
+Channels are hidden where one layer gives them and one other layer alone reads them, with nothing between but what works
+on each channel by itself: batch norms, activations, pools, depthwise convolutions. Their order is nobody else's matter.
+Streams that residuals add to, and the heads of attention, keep theirs.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils import parametrize
+
+from privcirnet.nn.functional.channel_order import best_order, by_inputs, by_outputs
+from privcirnet.nn.functional.least_squares import channel_axis, some_of
+from privcirnet.nn.graph import evaluating, module_of
+from privcirnet.nn.supported_modules import kind_of
+
+_BATCH, _SAMPLES = 64, 512
+"""Number of images, and of positions of each batch that statistics are of."""
+_BY_CHANNEL = frozenset({"activation", "gate", "nothing", "norm", "average", "maximum"})
+
+
+class Hidden(NamedTuple):
+    """Channels between two layers.
+
+    Attributes:
+        first: name of the layer that gives them.
+        second: name of the layer that reads them.
+        between: names of the modules between.
+    """
+
+    first: str
+    second: str
+    between: tuple[str, ...]
+
+
+def hidden_channels(graph: fx.GraphModule) -> list[Hidden]:
+    """Return the channels of a dense network whose order is nobody else's matter.
+
+    >>> from privcirnet.nn.graph import trace
+    >>> hidden_channels(trace(nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2))))
+    [Hidden(first='0', second='2', between=('1',))]
+    """
+    calls = [str(node.target) for node in graph.graph.nodes if node.op == "call_module"]
+    ends = [node for node in graph.graph.nodes if _mixes_channels(module_of(graph, node))]
+    hidden = (_behind(graph, node) for node in ends)
+    return [of for of in hidden if of and all(calls.count(name) == 1 for name in (of.first, of.second, *of.between))]
+
+
+@torch.no_grad()
+def order_channels_(
+    model: nn.Module, dense: fx.GraphModule, block_sizes: Mapping[str, int], images: Tensor
+) -> dict[str, Tensor]:
+    """Put the hidden channels of a network into a better order, in place: it computes what it did.
+
+    Args:
+        model: dense network.
+        dense: copy of it with plain weights, as traced in evaluation; its channels change, too.
+        block_sizes: block sizes that its layers will have, by name.
+        images: (N, ...) as the network reads them.
+
+    Returns:
+        The order of each layer's outputs that has another one than before, by the layer's name.
+    """
+    sizes = {of: (block_sizes.get(of.first, 1), block_sizes.get(of.second, 1)) for of in hidden_channels(dense)}
+    found = [of for of, b in sizes.items() if max(b) > 1 and _can_move(model, of, b)]
+    inputs = _inputs(dense, {name for of in found for name in (of.first, of.second)}, images)
+    orders = dict[str, Tensor]()
+    for of in found:
+        (first, second), (b, into) = (dense.get_submodule(name) for name in (of.first, of.second)), sizes[of]
+        layers = [by_outputs(_scaled(dense, of).cpu(), inputs[of.first], b)] if b > 1 else []
+        layers += [by_inputs(second.weight.cpu(), inputs[of.second].diagonal(), into)] if into > 1 else []
+        orders[of.first] = best_order(layers)
+        for network in (model, dense):
+            _move_(network, of, orders[of.first].to(first.weight.device))
+    return orders
+
+
+def _mixes_channels(module: nn.Module | None) -> bool:
+    return isinstance(module, nn.Linear) or (isinstance(module, nn.Conv1d | nn.Conv2d) and module.groups == 1)
+
+
+def _behind(graph: fx.GraphModule, node: fx.Node) -> Hidden | None:
+    """Return the channels that a layer gives, if they are hidden."""
+    first, between = module_of(graph, node), list[str]()
+    while len(node.users) == 1:
+        node = next(iter(node.users))
+        module = module_of(graph, node)
+        if len(node.all_input_nodes) != 1:
+            return None
+        if _mixes_channels(module):
+            alike = isinstance(first, nn.Linear) == isinstance(module, nn.Linear)
+            return Hidden(_target(graph, first), str(node.target), tuple(between)) if alike else None
+        if not _works_by_channel(graph, node):
+            return None
+        if module is not None:
+            between.append(str(node.target))
+    return None
+
+
+def _target(graph: fx.GraphModule, module: nn.Module | None) -> str:
+    return next(name for name, child in graph.named_modules() if child is module)
+
+
+def _works_by_channel(graph: fx.GraphModule, node: fx.Node) -> bool:
+    module, kind = module_of(graph, node), kind_of(graph, node)
+    if isinstance(module, nn.Conv1d | nn.Conv2d):
+        return module.groups == module.in_channels == module.out_channels
+    return kind in _BY_CHANNEL and (module is not None or kind in ("activation", "gate", "nothing"))
+
+
+def _can_move(model: nn.Module, of: Hidden, block_sizes: tuple[int, int]) -> bool:
+    """Return whether a network's modules have plain weights for each of the channels, and blocks divide them."""
+    modules = [model.get_submodule(name) for name in (of.first, of.second, *of.between)]
+    if any(parametrize.is_parametrized(child) for module in modules for child in module.modules()):
+        return False
+    first, second = modules[:2]
+    count, (b, into) = len(first.weight), block_sizes
+    values = [value for module in modules[2:] for value in (*module.parameters(), *module.buffers())]
+    whole = not any(size % b for size in first.weight.shape[:2]) and not any(s % into for s in second.weight.shape[:2])
+    return whole and all(value.numel() == 1 or len(value) == count for value in values)
+
+
+def _scaled(graph: fx.GraphModule, of: Hidden) -> Tensor:
+    """Return the weight of the first layer, times the scale of the batch norm behind it if there is one."""
+    weight = graph.get_submodule(of.first).weight
+    norm = graph.get_submodule(of.between[0]) if of.between else None
+    if not isinstance(norm, _BatchNorm) or norm.weight is None or norm.running_var is None:
+        return weight
+    scale = norm.weight / (norm.running_var + norm.eps).sqrt()
+    return weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
+
+
+def _inputs(graph: fx.GraphModule, names: set[str], images: Tensor) -> dict[str, Tensor]:
+    """Return the covariances of the input channels of layers, (in, in), by name."""
+    rows: dict[str, list[Tensor]] = {name: [] for name in names}
+    random = torch.Generator().manual_seed(0)
+
+    def look(name: str, layer: nn.Module, x: Tensor) -> None:
+        values = x.movedim(channel_axis(layer), -1).flatten(0, -2)
+        rows[name].append(some_of(_SAMPLES, random, values)[0].cpu())
+
+    hooks = [
+        layer.register_forward_pre_hook(lambda module, arguments, name=name: look(name, module, arguments[0]))
+        for name in names
+        for layer in (graph.get_submodule(name),)
+    ]
+    try:
+        with evaluating(graph):
+            for batch in images.split(_BATCH):
+                graph(batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {name: torch.cat(values).double().T.cov(correction=0) for name, values in rows.items()}
+
+
+def _move_(network: nn.Module, of: Hidden, order: Tensor) -> None:
+    first, second, *between = (network.get_submodule(name) for name in (of.first, of.second, *of.between))
+    second.weight.copy_(second.weight[:, order])
+    for module in (first, *between):
+        for value in (*module.parameters(), *module.buffers()):
+            if value.numel() > 1:
+                value.copy_(value[order])
