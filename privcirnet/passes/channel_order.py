@@ -1,4 +1,4 @@
-"""Hidden channels of a network in the order in which its circulant weights lose least (:mod:`.functional.channel_order`).
+"""Hidden channels in the order in which circulant weights lose least (:mod:`privcirnet.nn.functional.channel_order`).
 
 Channels are hidden where one layer gives them and one other layer alone reads them, with nothing between but what works
 on each channel by itself: batch norms, activations, pools, depthwise convolutions. Their order is nobody else's matter.
@@ -16,11 +16,12 @@ from torch.nn.utils import parametrize
 from privcirnet.nn.functional.channel_order import best_order, by_inputs, by_outputs
 from privcirnet.nn.functional.least_squares import channel_axis, some_of
 from privcirnet.nn.graph import evaluating, module_of
+from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.supported_modules import kind_of
 
-_BATCH, _SAMPLES = 64, 512
-"""Number of images, and of positions of each batch that statistics are of."""
-_BY_CHANNEL = frozenset({"activation", "gate", "nothing", "norm", "average", "maximum"})
+_IMAGES, _BATCH, _SAMPLES = 256, 64, 1024
+"""Number of images that statistics are of, of those that run at once, and of positions of a batch."""
+_ELEMENTWISE = frozenset({"activation", "gate", "nothing"})
 
 
 class Hidden(NamedTuple):
@@ -66,10 +67,10 @@ def order_channels_(
         The order of each layer's outputs that has another one than before, by the layer's name.
     """
     sizes = {of: (block_sizes.get(of.first, 1), block_sizes.get(of.second, 1)) for of in hidden_channels(dense)}
-    found = [of for of, b in sizes.items() if max(b) > 1 and _can_move(model, of, b)]
-    inputs = _inputs(dense, {name for of in found for name in (of.first, of.second)}, images)
+    movable = [of for of, b in sizes.items() if max(b) > 1 and _can_move(model, of, b)]
+    inputs = _inputs(dense, {name for of in movable for name in (of.first, of.second)}, images)
     orders = dict[str, Tensor]()
-    for of in found:
+    for of in movable:
         (first, second), (b, into) = (dense.get_submodule(name) for name in (of.first, of.second)), sizes[of]
         layers = [by_outputs(_scaled(dense, of).cpu(), inputs[of.first], b)] if b > 1 else []
         layers += [by_inputs(second.weight.cpu(), inputs[of.second].diagonal(), into)] if into > 1 else []
@@ -94,7 +95,7 @@ def _behind(graph: fx.GraphModule, node: fx.Node) -> Hidden | None:
         if _mixes_channels(module):
             alike = isinstance(first, nn.Linear) == isinstance(module, nn.Linear)
             return Hidden(_target(graph, first), str(node.target), tuple(between)) if alike else None
-        if not _works_by_channel(graph, node):
+        if not _works_by_channel(graph, node, isinstance(first, nn.Linear)):
             return None
         if module is not None:
             between.append(str(node.target))
@@ -105,11 +106,14 @@ def _target(graph: fx.GraphModule, module: nn.Module | None) -> str:
     return next(name for name, child in graph.named_modules() if child is module)
 
 
-def _works_by_channel(graph: fx.GraphModule, node: fx.Node) -> bool:
+def _works_by_channel(graph: fx.GraphModule, node: fx.Node, channels_last: bool) -> bool:
+    """Return whether a node works on each channel by itself; what has an axis of its own takes channels to be first."""
     module, kind = module_of(graph, node), kind_of(graph, node)
+    if module is None or channels_last:
+        return isinstance(module, TokenBatchNorm) or (kind in _ELEMENTWISE and not (module and module.state_dict()))
     if isinstance(module, nn.Conv1d | nn.Conv2d):
         return module.groups == module.in_channels == module.out_channels
-    return kind in _BY_CHANNEL and (module is not None or kind in ("activation", "gate", "nothing"))
+    return kind in {*_ELEMENTWISE, "norm", "average", "maximum"} and not isinstance(module, TokenBatchNorm)
 
 
 def _can_move(model: nn.Module, of: Hidden, block_sizes: tuple[int, int]) -> bool:
@@ -150,7 +154,7 @@ def _inputs(graph: fx.GraphModule, names: set[str], images: Tensor) -> dict[str,
     ]
     try:
         with evaluating(graph):
-            for batch in images.split(_BATCH):
+            for batch in images[:_IMAGES].split(_BATCH):
                 graph(batch)
     finally:
         for hook in hooks:

@@ -31,7 +31,7 @@ from torch import Generator, Tensor
 from privcirnet.nn.functional.least_squares import RIDGE
 
 _linalg = cast(Any, torch.linalg)  # torch does not give its type
-ROUNDS = 160
+ROUNDS = 100
 """Number of rounds of exchanges."""
 _LEAST = 1e-7
 """Least gain of an exchange that is made."""
@@ -79,21 +79,24 @@ class ExplainedVariance:
         """
         b, (sums, sizes) = self.block_size, self._blocks(order)
         here, there, at = order[near], order[far], torch.arange(near.shape[1]) % b  # ``at``: places within a block
-        before, size = sums[near // b], sizes[near // b]
-        after, other = sums[far // b], sizes[far // b]
-        left, rest = before - self.vectors[here, at], after - self.vectors[there, at]  # without the channel that goes
+        before, size_before = sums[near // b], sizes[near // b]
+        after, size_after = sums[far // b], sizes[far // b]
+        near_rest, far_rest = (
+            before - self.vectors[here, at],
+            after - self.vectors[there, at],
+        )  # without the channel that goes
         comes, goes = self.vectors[there][:, :, at], self.vectors[here][:, :, at]  # (pairs, j, i, D), (pairs, i, j, D)
         larger = self.sizes[there][:, None] - self.sizes[here][:, :, None]
-        first = torch.einsum("pid,pjid->pij", left, comes) * 2 + self.squares[there][:, :, at].mT
-        second = torch.einsum("pjd,pijd->pij", rest, goes) * 2 + self.squares[here][:, :, at]
-        first = (first + left.square().sum(-1)[:, :, None]) / (size[:, :, None] + larger)
-        second = (second + rest.square().sum(-1)[:, None]) / (other[:, None] - larger)
-        explained = (before.square().sum(-1) / size)[:, :, None] + (after.square().sum(-1) / other)[:, None]
-        gains = first + second - explained
+        first = torch.einsum("pid,pjid->pij", near_rest, comes) * 2 + self.squares[there][:, :, at].mT
+        second = torch.einsum("pjd,pijd->pij", far_rest, goes) * 2 + self.squares[here][:, :, at]
+        first = (first + near_rest.square().sum(-1)[:, :, None]) / (size_before[:, :, None] + larger)
+        second = (second + far_rest.square().sum(-1)[:, None]) / (size_after[:, None] - larger)
+        now = (before.square().sum(-1) / size_before)[:, :, None]
+        gains = first + second - now - (after.square().sum(-1) / size_after)[:, None]
         if far is not near:
             return gains
-        both = left[:, :, None] - self.vectors[there, at][:, None] + comes.transpose(1, 2) + goes
-        inside = both.square().sum(-1) / size[:, :, None] - (before.square().sum(-1) / size)[:, :, None]
+        both = near_rest[:, :, None] - self.vectors[there, at][:, None] + comes.transpose(1, 2) + goes
+        inside = both.square().sum(-1) / size_before[:, :, None] - now
         return torch.where((near // b)[:, :, None] == (far // b)[:, None], inside, gains)
 
     def _blocks(self, order: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,10 +116,11 @@ def by_outputs(weight: Tensor, inputs: Tensor, block_size: int) -> ExplainedVari
     shifts = _shifts(weight.shape[1], block_size)
     ridge = RIDGE * inputs.diagonal().mean().clamp(min=1e-12)
     shared = sum((inputs[shift][:, shift] for shift in shifts), ridge * torch.eye(len(inputs), dtype=inputs.dtype))
-    factor, read = _linalg.cholesky(shared), rows @ inputs
-    columns = [_linalg.solve_triangular(factor, read[..., shift].mT, upper=False).flatten(1) for shift in shifts]
+    identity = torch.eye(len(inputs), dtype=inputs.dtype)
+    factor, read = _linalg.solve_triangular(_linalg.cholesky(shared), identity, upper=False).float(), rows @ inputs
+    columns = [(read[..., shift].float() @ factor.T).flatten(1) for shift in shifts]
     total = (read * rows).sum().clamp(min=1e-30)
-    vectors = torch.stack(columns, 1) / total.sqrt()
+    vectors = torch.stack(columns, 1) / total.sqrt().float()
     return ExplainedVariance(_shortened(vectors), torch.full((len(weight),), 1 / block_size))
 
 
@@ -132,8 +136,8 @@ def by_inputs(weight: Tensor, variances: Tensor, block_size: int) -> ExplainedVa
         weight.double().reshape(*weight.shape[:2], -1).transpose(0, 1) * sizes[:, None, None]
     )  # (C, out, positions)
     total = (columns.square().sum((1, 2)) / sizes).sum().clamp(min=1e-30)
-    back = [shift.argsort() for shift in _shifts(weight.shape[0], block_size)]
-    vectors = torch.stack([columns[:, shift].flatten(1) for shift in back], 1) / total.sqrt()
+    shifts = _shifts(weight.shape[0], block_size)
+    vectors = torch.stack([columns[:, shift].flatten(1) for shift in shifts], 1) / total.sqrt()
     return ExplainedVariance(_shortened(vectors), sizes.float())
 
 
