@@ -2,9 +2,10 @@
 
 Channels are hidden where one layer gives them and one other layer alone reads them, with nothing between but what works
 on each channel by itself: batch norms, activations, pools, depthwise convolutions. Their order is nobody else's matter.
-Streams that residuals add to, and the heads of attention, keep theirs.
+Streams that residuals add to keep theirs. So do the heads of attention: to move channels within each gains little.
 """
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -64,7 +65,7 @@ def order_channels_(
         images: (N, ...) as the network reads them.
 
     Returns:
-        The order of each layer's outputs that has another one than before, by the layer's name.
+        The order of each layer's outputs that may have another one than before, by the layer's name.
     """
     sizes = {of: (block_sizes.get(of.first, 1), block_sizes.get(of.second, 1)) for of in hidden_channels(dense)}
     movable = [of for of, b in sizes.items() if max(b) > 1 and _can_move(model, of, b)]
@@ -122,9 +123,9 @@ def _can_move(model: nn.Module, of: Hidden, block_sizes: tuple[int, int]) -> boo
     if any(parametrize.is_parametrized(child) for module in modules for child in module.modules()):
         return False
     first, second = modules[:2]
-    count, (b, into) = len(first.weight), block_sizes
+    count, (b, into), run = len(first.weight), block_sizes, math.lcm(*block_sizes)
     values = [value for module in modules[2:] for value in (*module.parameters(), *module.buffers())]
-    whole = not any(size % b for size in first.weight.shape[:2]) and not any(s % into for s in second.weight.shape[:2])
+    whole = not (count % run or first.weight.shape[1] % b or len(second.weight) % into)
     return whole and all(value.numel() == 1 or len(value) == count for value in values)
 
 

@@ -101,3 +101,13 @@ def test_circulant_layers_in_disorder_are_put_in_order(monkeypatch):
         fitted = circulant_(copy.deepcopy(dense), {"0": 4, "2": 4}, images=IMAGES)
         errors.append((fitted(IMAGES) - dense(IMAGES)).square().mean().item())
     assert errors[0] < 0.2 * errors[1]
+
+
+def test_blocks_of_several_sizes_are_whole_in_both_layers():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 6)).eval()
+    images = torch.randn(32, 6)
+    for sizes, moved in (({"0": 3, "2": 2}, ["0"]), ({"0": 6, "2": 4}, []), ({"2": 3}, ["0"])):
+        copied = copy.deepcopy(model)
+        assert list(order_channels_(copied, trace(copy.deepcopy(model)), sizes, images)) == moved
+        assert_close(copied(images), model(images))

@@ -20,6 +20,7 @@ two layers' variances, each as a part of the whole.
 Cost: in each round C b / 2 exchanges are tried, of two vectors' lengths each.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -151,7 +152,7 @@ def best_order(layers: Sequence[ExplainedVariance], rounds: int = ROUNDS) -> Ten
         layers: what each layer explains; one or more, of the same channels.
         rounds: number of rounds.
     """
-    count, run = len(layers[0].sizes), max(layer.block_size for layer in layers)
+    count, run = len(layers[0].sizes), math.lcm(*(layer.block_size for layer in layers))
     order, random = torch.arange(count), Generator().manual_seed(0)
     runs = order.clone().reshape(-1, run)
     for number in range(rounds):
