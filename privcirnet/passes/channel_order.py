@@ -7,7 +7,7 @@ Streams that residuals add to keep theirs. So do the heads of attention: to move
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
@@ -72,13 +72,17 @@ def order_channels_(
     inputs = _inputs(dense, {name for of in movable for name in (of.first, of.second)}, images)
     orders = dict[str, Tensor]()
     for of in movable:
-        (first, second), (b, into) = (dense.get_submodule(name) for name in (of.first, of.second)), sizes[of]
+        (first, second), (b, into) = (_module(dense, name) for name in (of.first, of.second)), sizes[of]
         layers = [by_outputs(_scaled(dense, of).cpu(), inputs[of.first], b)] if b > 1 else []
         layers += [by_inputs(second.weight.cpu(), inputs[of.second].diagonal(), into)] if into > 1 else []
         orders[of.first] = best_order(layers)
         for network in (model, dense):
             _move_(network, of, orders[of.first].to(first.weight.device))
     return orders
+
+
+def _module(network: nn.Module, name: str) -> Any:
+    return network.get_submodule(name)
 
 
 def _mixes_channels(module: nn.Module | None) -> bool:
@@ -119,7 +123,7 @@ def _works_by_channel(graph: fx.GraphModule, node: fx.Node, channels_last: bool)
 
 def _can_move(model: nn.Module, of: Hidden, block_sizes: tuple[int, int]) -> bool:
     """Return whether a network's modules have plain weights for each of the channels, and blocks divide them."""
-    modules = [model.get_submodule(name) for name in (of.first, of.second, *of.between)]
+    modules = [_module(model, name) for name in (of.first, of.second, *of.between)]
     if any(parametrize.is_parametrized(child) for module in modules for child in module.modules()):
         return False
     first, second = modules[:2]
@@ -131,8 +135,8 @@ def _can_move(model: nn.Module, of: Hidden, block_sizes: tuple[int, int]) -> boo
 
 def _scaled(graph: fx.GraphModule, of: Hidden) -> Tensor:
     """Return the weight of the first layer, times the scale of the batch norm behind it if there is one."""
-    weight = graph.get_submodule(of.first).weight
-    norm = graph.get_submodule(of.between[0]) if of.between else None
+    weight = _module(graph, of.first).weight
+    norm = _module(graph, of.between[0]) if of.between else None
     if not isinstance(norm, _BatchNorm) or norm.weight is None or norm.running_var is None:
         return weight
     scale = norm.weight / (norm.running_var + norm.eps).sqrt()
@@ -148,11 +152,10 @@ def _inputs(graph: fx.GraphModule, names: set[str], images: Tensor) -> dict[str,
         values = x.movedim(channel_axis(layer), -1).flatten(0, -2)
         rows[name].append(some_of(_SAMPLES, random, values)[0].cpu())
 
-    hooks = [
-        layer.register_forward_pre_hook(lambda module, arguments, name=name: look(name, module, arguments[0]))
-        for name in names
-        for layer in (graph.get_submodule(name),)
-    ]
+    def watching(name: str) -> Any:
+        return lambda layer, arguments: look(name, layer, arguments[0])
+
+    hooks = [graph.get_submodule(name).register_forward_pre_hook(watching(name)) for name in names]
     try:
         with evaluating(graph):
             for batch in images[:_IMAGES].split(_BATCH):
@@ -164,7 +167,7 @@ def _inputs(graph: fx.GraphModule, names: set[str], images: Tensor) -> dict[str,
 
 
 def _move_(network: nn.Module, of: Hidden, order: Tensor) -> None:
-    first, second, *between = (network.get_submodule(name) for name in (of.first, of.second, *of.between))
+    first, second, *between = (_module(network, name) for name in (of.first, of.second, *of.between))
     second.weight.copy_(second.weight[:, order])
     for module in (first, *between):
         for value in (*module.parameters(), *module.buffers()):
