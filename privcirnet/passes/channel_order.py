@@ -6,6 +6,7 @@ Streams that residuals add to keep theirs. So do the heads of attention: to move
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -47,6 +48,7 @@ def hidden_channels(graph: fx.GraphModule) -> list[Hidden]:
     [Hidden(first='0', second='2', between=('1',))]
     """
     calls = [str(node.target) for node in graph.graph.nodes if node.op == "call_module"]
+    calls += [str(node.target).rpartition(".")[0] for node in graph.graph.nodes if node.op == "get_attr"]
     ends = [node for node in graph.graph.nodes if _mixes_channels(module_of(graph, node))]
     hidden = (_behind(graph, node) for node in ends)
     return [of for of in hidden if of and all(calls.count(name) == 1 for name in (of.first, of.second, *of.between))]
@@ -125,6 +127,9 @@ def _can_move(model: nn.Module, of: Hidden, block_sizes: tuple[int, int]) -> boo
     """Return whether a network's modules have plain weights for each of the channels, and blocks divide them."""
     modules = [_module(model, name) for name in (of.first, of.second, *of.between)]
     if any(parametrize.is_parametrized(child) for module in modules for child in module.modules()):
+        return False
+    owners = Counter(id(value) for _, value in model.named_parameters(remove_duplicate=False))
+    if any(owners[id(value)] > 1 for module in modules for value in module.parameters()):
         return False
     first, second = modules[:2]
     count, (b, into), run = len(first.weight), block_sizes, math.lcm(*block_sizes)

@@ -103,6 +103,24 @@ def test_circulant_layers_in_disorder_are_put_in_order(monkeypatch):
     assert errors[0] < 0.2 * errors[1]
 
 
+class Tied(nn.Module):
+    """Two layers whose weights are one, and a third whose weight the forward reads by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.third(self.second(torch.relu(self.first(x))).relu())
+        return x @ self.third.weight
+
+
+def test_weights_that_others_read_keep_their_order():
+    model, images = Tied().eval(), torch.randn(9, 8)
+    assert ordered(model, 2, images)[1] == {}
+
+
 def test_blocks_of_several_sizes_are_whole_in_both_layers():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 6)).eval()
