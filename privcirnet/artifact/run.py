@@ -12,6 +12,8 @@ from typing import IO, Any
 from privcirnet.artifact.records import read_json
 from privcirnet.errors import RuleError
 
+_ATTEMPTS = 100
+"""Number of times that a lock is opened, as it may be removed at that moment."""
 SUMMARY = "summary.json"
 """File that a complete run leaves in its folder."""
 PLACES = frozenset(
@@ -134,18 +136,15 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[int]:
 
 def _opened(path: Path, wait: bool) -> IO[str]:
     """Return a lock's file, held, once the path still leads to it: whoever held it before may have removed it."""
-    while True:
-        with suppress(FileNotFoundError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = path.open("w")
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-                if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
-                    return lock
-            except OSError:
-                lock.close()
-                raise
-            lock.close()
+    for _ in range(_ATTEMPTS):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack, suppress(FileNotFoundError):
+            lock = stack.enter_context(path.open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                stack.pop_all()
+                return lock
+    raise BlockingIOError(f"{path} is removed again and again")
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -82,10 +82,7 @@ class ExplainedVariance:
         here, there, at = order[near], order[far], torch.arange(near.shape[1]) % b  # ``at``: places within a block
         before, size_before = sums[near // b], sizes[near // b]
         after, size_after = sums[far // b], sizes[far // b]
-        near_rest, far_rest = (
-            before - self.vectors[here, at],
-            after - self.vectors[there, at],
-        )  # without the channel that goes
+        near_rest, far_rest = before - self.vectors[here, at], after - self.vectors[there, at]
         comes, goes = self.vectors[there][:, :, at], self.vectors[here][:, :, at]  # (pairs, j, i, D), (pairs, i, j, D)
         larger = self.sizes[there][:, None] - self.sizes[here][:, :, None]
         first = torch.einsum("pid,pjid->pij", near_rest, comes) * 2 + self.squares[there][:, :, at].mT
@@ -133,9 +130,8 @@ def by_inputs(weight: Tensor, variances: Tensor, block_size: int) -> ExplainedVa
         variances: variances of its input channels, (C,).
     """
     sizes = variances.double() + RIDGE * variances.double().mean().clamp(min=1e-12)
-    columns = (
-        weight.double().reshape(*weight.shape[:2], -1).transpose(0, 1) * sizes[:, None, None]
-    )  # (C, out, positions)
+    columns = weight.double().reshape(*weight.shape[:2], -1).transpose(0, 1)  # (C, out, positions)
+    columns = columns * sizes[:, None, None]
     total = (columns.square().sum((1, 2)) / sizes).sum().clamp(min=1e-30)
     shifts = _shifts(weight.shape[0], block_size)
     vectors = torch.stack([columns[:, shift].flatten(1) for shift in shifts], 1) / total.sqrt()
