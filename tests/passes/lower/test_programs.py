@@ -391,7 +391,7 @@ def test_a_quantizer_that_refines():
 
 
 def test_a_square_of_the_image_itself():
-    with pytest.raises(RuleError, match=r"node _0: a square of the input itself .*; change the network"):
+    with pytest.raises(RuleError, match=r"node _0: square of the image itself.*; change the network"):
         program_of(quantized(nn.Sequential(Square(), nn.Conv2d(1, 2, 1))))
 
 
