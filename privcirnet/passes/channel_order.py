@@ -23,6 +23,8 @@ from privcirnet.nn.supported_modules import kind_of
 
 _IMAGES, _BATCH, _SAMPLES = 256, 64, 1024
 """Number of images that statistics are of, of those that run at once, and of positions of a batch."""
+_LARGEST = 2**23
+"""Number of values of all channels, places and weights of one from which an order would take minutes, and is kept."""
 _ELEMENTWISE = frozenset({"activation", "gate", "nothing"})
 
 
@@ -134,6 +136,8 @@ def _can_move(model: nn.Module, of: Hidden, block_sizes: tuple[int, int]) -> boo
     first, second = modules[:2]
     count, (b, into), run = len(first.weight), block_sizes, math.lcm(*block_sizes)
     values = [value for module in modules[2:] for value in (*module.parameters(), *module.buffers())]
+    if max(b * first.weight.numel(), into * second.weight.numel()) > _LARGEST:
+        return False
     whole = not (count % run or first.weight.shape[1] % b or len(second.weight) % into)
     return whole and all(value.numel() == 1 or len(value) == count for value in values)
 

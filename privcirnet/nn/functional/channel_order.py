@@ -36,8 +36,6 @@ ROUNDS = 100
 """Number of rounds of exchanges."""
 _LEAST = 1e-7
 """Least gain of an exchange that is made."""
-_LARGEST = 2**26
-"""Number of entries from which vectors are projected to shorter ones, at random."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ def by_outputs(weight: Tensor, inputs: Tensor, block_size: int) -> ExplainedVari
     columns = [(read[..., shift].float() @ factor.T).flatten(1) for shift in shifts]
     total = (read * rows).sum().clamp(min=1e-30)
     vectors = torch.stack(columns, 1) / total.sqrt().float()
-    return ExplainedVariance(_shortened(vectors), torch.full((len(weight),), 1 / block_size))
+    return ExplainedVariance(vectors.float(), torch.full((len(weight),), 1 / block_size))
 
 
 def by_inputs(weight: Tensor, variances: Tensor, block_size: int) -> ExplainedVariance:
@@ -135,7 +133,7 @@ def by_inputs(weight: Tensor, variances: Tensor, block_size: int) -> ExplainedVa
     total = (columns.square().sum((1, 2)) / sizes).sum().clamp(min=1e-30)
     shifts = _shifts(weight.shape[0], block_size)
     vectors = torch.stack([columns[:, shift].flatten(1) for shift in shifts], 1) / total.sqrt()
-    return ExplainedVariance(_shortened(vectors), sizes.float())
+    return ExplainedVariance(vectors.float(), sizes.float())
 
 
 def best_order(layers: Sequence[ExplainedVariance], rounds: int = ROUNDS) -> Tensor:
@@ -167,13 +165,3 @@ def _shifts(count: int, block_size: int) -> list[Tensor]:
     """Return the places, (count,), from which values come when they are shifted within blocks, for each shift."""
     places = torch.arange(count)
     return [places - places % block_size + (places + shift) % block_size for shift in range(block_size)]
-
-
-def _shortened(vectors: Tensor) -> Tensor:
-    """Return vectors in single precision; very many of them projected at random, which keeps their products nearly."""
-    count, length = vectors[..., 0].numel(), vectors.shape[-1]
-    shorter = max(64, _LARGEST // count)
-    if shorter < length:
-        turned = torch.randn(length, shorter, generator=Generator().manual_seed(0), dtype=vectors.dtype)
-        vectors = vectors @ (turned / shorter**0.5)
-    return vectors.float()

@@ -80,13 +80,3 @@ def test_a_circulant_weight_in_disorder_is_put_in_order():
     explained = by_outputs(circulant[orders(1)[0]], torch.eye(INTO, dtype=torch.float64), 4)
     assert explained.of(torch.arange(CHANNELS)) < 0.6
     assert explained.of(best_order([explained])) > 0.9
-
-
-def test_long_vectors_are_shortened_and_keep_their_products(monkeypatch):
-    weight, x = layer((3, 3))
-    whole = by_outputs(weight, x.double().T.cov(), 4)
-    monkeypatch.setattr(channel_order, "_LARGEST", 64 * 64)
-    short = by_outputs(weight, x.double().T.cov(), 4)
-    assert whole.vectors.shape[-1] == 9 * INTO > short.vectors.shape[-1] == 64
-    before, after = (explained.of(torch.arange(CHANNELS)).item() for explained in (whole, short))
-    assert after == pytest.approx(before, rel=0.3)
