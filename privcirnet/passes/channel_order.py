@@ -23,7 +23,7 @@ from privcirnet.nn.supported_modules import kind_of
 
 _IMAGES, _BATCH, _SAMPLES = 256, 64, 1024
 """Number of images that statistics are of, of those that run at once, and of positions of a batch."""
-_LARGEST = 2**23
+_LARGEST = 2**22
 """Number of values of all channels, places and weights of one from which an order would take minutes, and is kept."""
 _ELEMENTWISE = frozenset({"activation", "gate", "nothing"})
 
