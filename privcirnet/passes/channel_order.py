@@ -15,14 +15,16 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
+from privcirnet.nn.functional.batch_norm import fold_batch_norm
 from privcirnet.nn.functional.channel_order import best_order, by_inputs, by_outputs
 from privcirnet.nn.functional.least_squares import channel_axis, some_of
 from privcirnet.nn.graph import evaluating, module_of
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.supported_modules import kind_of
+from privcirnet.passes.ranges import show_values
 
-_IMAGES, _BATCH, _SAMPLES = 256, 64, 1024
-"""Number of images that statistics are of, of those that run at once, and of positions of a batch."""
+_IMAGES, _SAMPLES = 256, 512
+"""Number of images that statistics are of, and of positions of those that run at once."""
 _LARGEST = 2**22
 """Number of values of all channels, places and weights of one from which an order would take minutes, and is kept."""
 _ELEMENTWISE = frozenset({"activation", "gate", "nothing"})
@@ -95,7 +97,7 @@ def _mixes_channels(module: nn.Module | None) -> bool:
 
 def _behind(graph: fx.GraphModule, node: fx.Node) -> Hidden | None:
     """Return the channels that a layer gives, if they are hidden."""
-    first, between = module_of(graph, node), list[str]()
+    first, name, between = module_of(graph, node), str(node.target), list[str]()
     while len(node.users) == 1:
         node = next(iter(node.users))
         module = module_of(graph, node)
@@ -103,16 +105,12 @@ def _behind(graph: fx.GraphModule, node: fx.Node) -> Hidden | None:
             return None
         if _mixes_channels(module):
             alike = isinstance(first, nn.Linear) == isinstance(module, nn.Linear)
-            return Hidden(_target(graph, first), str(node.target), tuple(between)) if alike else None
+            return Hidden(name, str(node.target), tuple(between)) if alike else None
         if not _works_by_channel(graph, node, isinstance(first, nn.Linear)):
             return None
         if module is not None:
             between.append(str(node.target))
     return None
-
-
-def _target(graph: fx.GraphModule, module: nn.Module | None) -> str:
-    return next(name for name, child in graph.named_modules() if child is module)
 
 
 def _works_by_channel(graph: fx.GraphModule, node: fx.Node, channels_last: bool) -> bool:
@@ -146,32 +144,27 @@ def _scaled(graph: fx.GraphModule, of: Hidden) -> Tensor:
     """Return the weight of the first layer, times the scale of the batch norm behind it if there is one."""
     weight = _module(graph, of.first).weight
     norm = _module(graph, of.between[0]) if of.between else None
-    if not isinstance(norm, _BatchNorm) or norm.weight is None or norm.running_var is None:
+    if not isinstance(norm, _BatchNorm) or norm.weight is None or norm.running_mean is None or norm.running_var is None:
         return weight
-    scale = norm.weight / (norm.running_var + norm.eps).sqrt()
-    return weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
+    return fold_batch_norm(weight, None, norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.eps)[0]
 
 
 def _inputs(graph: fx.GraphModule, names: set[str], images: Tensor) -> dict[str, Tensor]:
     """Return the covariances of the input channels of layers, (in, in), by name."""
     rows: dict[str, list[Tensor]] = {name: [] for name in names}
+    readers: dict[str, list[str]] = {}
+    for node in graph.graph.nodes:
+        if node.op == "call_module" and str(node.target) in names:
+            readers.setdefault(node.all_input_nodes[0].name, []).append(str(node.target))
     random = torch.Generator().manual_seed(0)
 
-    def look(name: str, layer: nn.Module, x: Tensor) -> None:
-        values = x.movedim(channel_axis(layer), -1).flatten(0, -2)
-        rows[name].append(some_of(_SAMPLES, random, values)[0].cpu())
+    def look(name: str, values: Tensor) -> None:
+        for reader in readers.get(name, ()):
+            positions = values.movedim(channel_axis(_module(graph, reader)), -1).flatten(0, -2)
+            rows[reader].append(some_of(_SAMPLES, random, positions)[0].cpu())
 
-    def watching(name: str) -> Any:
-        return lambda layer, arguments: look(name, layer, arguments[0])
-
-    hooks = [graph.get_submodule(name).register_forward_pre_hook(watching(name)) for name in names]
-    try:
-        with evaluating(graph):
-            for batch in images[:_IMAGES].split(_BATCH):
-                graph(batch)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with evaluating(graph):
+        show_values(graph, images[:_IMAGES], look)
     return {name: torch.cat(values).double().T.cov(correction=0) for name, values in rows.items()}
 
 

@@ -111,8 +111,8 @@ def by_outputs(weight: Tensor, inputs: Tensor, block_size: int) -> ExplainedVari
     rows = weight.double().reshape(*weight.shape[:2], -1).mT  # (C, positions, in)
     shifts = _shifts(weight.shape[1], block_size)
     ridge = RIDGE * inputs.diagonal().mean().clamp(min=1e-12)
-    shared = sum((inputs[shift][:, shift] for shift in shifts), ridge * torch.eye(len(inputs), dtype=inputs.dtype))
     identity = torch.eye(len(inputs), dtype=inputs.dtype)
+    shared = sum((inputs[shift][:, shift] for shift in shifts), ridge * identity)
     factor, read = _linalg.solve_triangular(_linalg.cholesky(shared), identity, upper=False).float(), rows @ inputs
     columns = [(read[..., shift].float() @ factor.T).flatten(1) for shift in shifts]
     total = (read * rows).sum().clamp(min=1e-30)
