@@ -81,9 +81,10 @@ def order_channels_(
         (first, second), (b, into) = (_module(dense, name) for name in (of.first, of.second)), sizes[of]
         layers = [by_outputs(_scaled(dense, of).cpu(), inputs[of.first], b)] if b > 1 else []
         layers += [by_inputs(second.weight.cpu(), inputs[of.second].diagonal(), into)] if into > 1 else []
-        orders[of.first] = best_order(layers)
+        order = orders[of.first] = best_order(layers)
+        inputs[of.second] = inputs[of.second][order][:, order]
         for network in (model, dense):
-            _move_(network, of, orders[of.first].to(first.weight.device))
+            _move_(network, of, order.to(first.weight.device))
     return orders
 
 

@@ -63,6 +63,18 @@ def test_a_transformers_hidden_layers_are_ordered():
     assert_close(moved(images), model.eval()(images))
 
 
+def test_a_chain_of_layers_counts_with_the_order_before(monkeypatch):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).eval()
+    images, counted = torch.randn(32, 4), []
+    by_outputs = mathematics.by_outputs
+    monkeypatch.setattr(channel_order, "by_outputs", lambda *given: counted.append(given[1]) or by_outputs(*given))
+    moved, orders = ordered(model, 2, images)
+    assert list(orders) == ["0", "2"]
+    assert not torch.equal(orders["0"], torch.arange(8))
+    assert_close(counted[1], moved[:2](images).double().T.cov(correction=0), rtol=1e-5, atol=1e-6)
+
+
 TOKENS = nn.Sequential(nn.Linear(4, 8), TokenBatchNorm(8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 4))
 KEPT = {
     "an axis of its own": nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 4)),
