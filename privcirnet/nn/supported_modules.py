@@ -27,7 +27,7 @@ from privcirnet.nn.windows import pair
 
 _SLOPE = 0.01
 """Slope of a leaky ReLU: torch's default."""
-_LEAST_THRESHOLD = 20
+LEAST_THRESHOLD = 20
 """Threshold from which a softplus is linear; torch's default: the difference is under 2^-28."""
 _POLYNOMIAL = "Square or AESPA (model.arguments.activation=aespa)"
 
@@ -67,7 +67,7 @@ def _exponential(module: nn.ELU | nn.CELU) -> str | None:
 
 
 def _softplus(module: nn.Softplus) -> str | None:
-    smooth = module.beta > 0 and module.threshold >= _LEAST_THRESHOLD
+    smooth = module.beta > 0 and module.threshold >= LEAST_THRESHOLD
     return with_numbers("softplus", module.beta) if smooth else None
 
 

@@ -123,6 +123,8 @@ def calibrated(
     _check_settings(bits, input_log_step, quantile)
     check_unquantized(model, "a network must be quantized once")
     check_batch(images)
+    if not images.any():
+        raise RuleError("images must show what values there are", got="nothing but zeros", remedy="give real ones")
     inputs = images.to(next(model.parameters(), images).device)
     fused = model if is_fused(model) else fuse_at(model, inputs)
     value_of_one(fused, inputs)

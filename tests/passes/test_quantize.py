@@ -236,6 +236,11 @@ def test_a_quantized_network_is_not_quantized_again():
         quantize(trace(quantized()), pixels(), INPUT_STEP)
 
 
+def test_images_of_nothing_but_zeros_are_refused():
+    with pytest.raises(RuleError, match="must show what values there are: got nothing but zeros; give real ones"):
+        quantize(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()), torch.zeros(4, 1, 8, 8))
+
+
 def test_values_that_are_not_finite():
     with pytest.raises(RuleError, match=r"values must be finite to be quantized: got (inf|nan)"):
         quantize(fuse(network()), torch.full((1, 1, 8, 8), 3e38), INPUT_STEP)

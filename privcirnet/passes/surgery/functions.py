@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
 from privcirnet.nn.moves import Concat, Rearrange
-from privcirnet.nn.supported_modules import FUNCTIONS, kind_of, named
+from privcirnet.nn.supported_modules import FUNCTIONS, LEAST_THRESHOLD, kind_of, named
 from privcirnet.passes.surgery import resampling
 from privcirnet.passes.surgery.arithmetic import call
 from privcirnet.passes.surgery.edit import (
@@ -156,7 +156,10 @@ def _module(name: str, arguments: dict[str, Any], shape: tuple[int, ...]) -> nn.
     return module
 
 
-_KNOWN = f"{', '.join(kind.__name__ for kind in FUNCTIONS)}, PReLU, and max pools"
+_KNOWN = (
+    f"{', '.join(kind.__name__ for kind in FUNCTIONS)}, PReLU, and max pools without dilation; a Softplus needs a "
+    f"threshold of {LEAST_THRESHOLD} or more, an ELU or CELU an alpha over 0"
+)
 _FAR = 2.0**20
 """Argument at which an activation has its values far from zero."""
 
