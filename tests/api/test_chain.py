@@ -260,7 +260,7 @@ def test_a_networks_own_activations_run_exactly(plan, tmp_path):
         r"0 +3 x 3 convolution, 3 -> 8 +512 +encrypted",
         r"3 +maximum +[0-9,]+ +exact, of [0-9]+ bits",
         r"2 +ReLU +[0-9]+ +exact, of [0-9]+ bits",
-        r"5 +gelu +[0-9]+ +exact",
+        r"5 +gelu +[0-9]+ +exact, of [0-9]+ bits",
     ):
         assert re.search(f"\n{row}\n", repr(program))
     program = pc.compile(quantized, IMAGES, answer="top1", profile=plan.profile, progress=False)
