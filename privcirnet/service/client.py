@@ -86,6 +86,8 @@ Party = Callable[[bytes, str, PublicKey | None, PreparedStore, bytes], ServedCli
 """Function (greeting, engine, key, store of prepared work, owner) -> client."""
 _CONNECTING_S = 10.0
 """Seconds that a server may take to accept a connection and to describe its program."""
+_REOPENING_S = 0.0, 0.2, 1.0
+"""Seconds between the attempts to begin another session on a connection."""
 _WATCH_S = 0.1
 """Seconds between two looks at whether a reply is overdue."""
 _OPTIONS = (
@@ -212,12 +214,12 @@ class ServiceClient:
             before.close()
         self._begun.clear()
         self._party.forget_session()
-        for more in (0,) if before is None else (2, 1, 0):
+        for pause in () if before is None else _REOPENING_S:
             try:
                 return self._start()
             except Lost:  # a connection that is still ending takes calls with it
-                if not more:
-                    raise
+                time.sleep(pause)
+        self._start()
 
     def _start(self) -> None:
         """Open the stream of a session, with keys that the server has."""
