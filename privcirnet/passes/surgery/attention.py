@@ -22,7 +22,7 @@ from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.supported_modules import kind_of
 from privcirnet.passes.surgery.edit import TRAIN, GraphEditor, Replacement, arguments_of, path_of, shape_of, values_of
 from privcirnet.passes.surgery.layout import move_behind
-from privcirnet.passes.surgery.multihead import Multihead
+from privcirnet.nn.multihead import Multihead
 
 _DOT = F.scaled_dot_product_attention
 _SOFTMAX = (F.softmax, torch.softmax, "softmax")

@@ -42,7 +42,7 @@ from privcirnet.passes.surgery.edit import (
     values_of,
 )
 from privcirnet.passes.surgery.layout import channels_last, put_images_first, settle_moves
-from privcirnet.passes.surgery.multihead import multiheads_replaced
+from privcirnet.nn.multihead import multiheads_replaced
 from privcirnet.passes.surgery.signals import as_maps, joined
 from privcirnet.passes.surgery.windows import other_size, pool
 
