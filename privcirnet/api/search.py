@@ -17,6 +17,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_images, check_module, check_weights, logits_of_one
 from privcirnet.nn.materialize import with_plain_weights
+from privcirnet.passes.multihead import with_attention_layers
 from privcirnet.passes.surgery import exact_copy
 from privcirnet.runs.check import Check
 from privcirnet.runs.check import check as check_network
@@ -58,7 +59,7 @@ def search(
             its weights are not finite or shared.
     """
     check_weights(model)
-    model = with_plain_weights(model)
+    model = with_attention_layers(with_plain_weights(model))
     he = HEConfig(profile=named(profile), link=link)
     config = configured("search", SearchConfig, config, settings)
     fields: dict[str, Any] = vars(config) | {"recipe": RecipeConfig(**asdict(config.recipe))}

@@ -33,6 +33,7 @@ from privcirnet.nn.neighbours import FLATTEN, VECTORS, channel_readers, place_of
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share
 from privcirnet.passes.channel_order import order_channels_
 from privcirnet.passes.least_squares_start import fit_circulant_
+from privcirnet.passes.multihead import Multihead, attention_layers, planned_attentions, with_attention_layers
 from privcirnet.passes.shape_tracing import trace_at
 
 _SHARED_BY_BLOCK = ("weight", "bias", "running_mean", "running_var")
@@ -55,8 +56,9 @@ def circulant_(
     gets the one nearest to its own weight, weighted by its importance where one is given. The batch norm that consumes
     a converted convolution's output becomes a `BlockBatchNorm2d` of the same block size, and an AESPA activation behind
     it is shared by the same blocks. A batch norm of tokens or vectors becomes a `TokenBatchNorm`, shared by the blocks
-    of the linear layers that it is folded into (:mod:`privcirnet.nn.neighbours`). Everything is checked before anything
-    changes. Build the optimizer afterwards.
+    of the linear layers that it is folded into (:mod:`privcirnet.nn.neighbours`). An nn.MultiheadAttention becomes a
+    :class:`~privcirnet.passes.multihead.Multihead`, whose layers are ``qkv`` and ``out_proj``. Everything is checked
+    before anything changes. Build the optimizer afterwards.
 
     Args:
         model: A network with dense weights; named layers that compute theirs (weight_norm, pruning) get plain ones.
@@ -90,12 +92,15 @@ def circulant_(
     importance, dense = importance or {}, None
     if images is not None:
         value_of_one(model, images)
-        with evaluating(plain := copy.deepcopy(with_plain_weights(model))):
-            dense = trace(plain)
-    layers = {name: checked_layer(model, name, b, pad=pad) for name, b in block_sizes.items()}
-    for name, values in importance.items():
-        check_importance(find_layer(model, name, plain=False).weight, values)
-    shared = _shared_behind(model, {name: b for name, b in block_sizes.items() if b > 1})
+    attentions, block_sizes = planned_attentions(model, block_sizes)
+    with attention_layers(model, attentions):
+        if images is not None:
+            with evaluating(plain := copy.deepcopy(with_plain_weights(model))):
+                dense = trace(plain)
+        layers = {name: checked_layer(model, name, b, pad=pad) for name, b in block_sizes.items()}
+        for name, values in importance.items():
+            check_importance(find_layer(model, name, plain=False).weight, values)
+        shared = _shared_behind(model, {name: b for name, b in block_sizes.items() if b > 1})
     if dense is not None and images is not None:
         order_channels_(model, dense, block_sizes, images)
     for name, layer in layers.items():
@@ -259,7 +264,8 @@ def dense_state_dict(model: nn.Module) -> dict[str, Tensor]:
     """Return the network's state with plain weights, for the architecture it was converted from.
 
     Parametrized tensors are expanded under their own names. The values of a shared batch norm or AESPA are repeated for
-    each channel. The network's outputs in evaluation stay as they are.
+    each channel. Layers of an nn.MultiheadAttention are one with it again. The network's outputs in evaluation stay as
+    they are.
 
     Args:
         model: A network; left as it was.
@@ -286,6 +292,8 @@ def dense_state_dict(model: nn.Module) -> dict[str, Tensor]:
             names = _SHARED_BY_BLOCK if isinstance(module, BlockBatchNorm2d) else AESPA_SHARED
             keys = [prefix + key for key in names if prefix + key in state]
             state |= {key: state[key].repeat_interleave(module.block_size) for key in keys}
+    for name, module in model.named_modules(remove_duplicate=False):
+        state = module.packed(state, f"{name}.") if isinstance(module, Multihead) else state
     return state
 
 
@@ -309,6 +317,7 @@ def candidates(model: nn.Module, block_size: int) -> dict[str, str]:
     >>> candidates(nn.Sequential(nn.Linear(3, 8)), 4)["0"]
     "block size must divide both weight dimensions: 4 for (8, 3) at '0'"
     """
+    model = with_attention_layers(model)
     layers = [key for key, m in model.named_modules(remove_duplicate=False) if isinstance(m, WeightedLayer)]
     return {name: _reason(model, name, block_size) for name in layers}
 
@@ -329,6 +338,7 @@ def uniform_sizes(model: nn.Module, block_size: int, *, pad: bool = False) -> di
     """
     if block_size < 1 or block_size & (block_size - 1):
         raise RuleError("a uniform block size must be a power of two", got=block_size, remedy="use 2, 4, 8 or 16")
+    model = with_attention_layers(model)
     sizes = dict.fromkeys(candidates(model, 1), 1)
     padded, size = paddable(model) if pad else frozenset[str](), 2
     while size <= block_size:

@@ -22,6 +22,7 @@ Cost: one run of both networks, and :func:`privcirnet.nn.functional.least_square
 before a rectifier. Memory: the values of all images that are yet to be read, of both networks.
 """
 
+import copy
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -67,7 +68,16 @@ def fit_circulant_(
         progress: callback with the number of nodes done, and of all nodes.
     """
     with evaluating(model), evaluating(dense):
-        _Twins(dense, fx.GraphModule(model, dense.graph), frozenset(names), images.clone()).run(progress)
+        _Twins(dense, _with_modules_of(model, dense), frozenset(names), images.clone()).run(progress)
+
+
+def _with_modules_of(model: nn.Module, graph: fx.GraphModule) -> fx.GraphModule:
+    """Return a graph with the modules and tensors of a network; constants of its forward are the graph's."""
+    root = copy.copy(model)
+    for node in graph.graph.nodes:
+        if node.op == "get_attr" and not hasattr(root, name := str(node.target).partition(".")[0]):
+            setattr(root, name, getattr(graph, name))
+    return fx.GraphModule(root, graph.graph)
 
 
 class _Twins:

@@ -37,6 +37,7 @@ from privcirnet.nn.checks import image_of
 from privcirnet.passes.compose import Pair, pairs
 from privcirnet.passes.convert import paddable
 from privcirnet.passes.fuse import fuse
+from privcirnet.passes.multihead import with_attention_layers
 from privcirnet.passes.surgery import exact_copy
 from privcirnet.report import plots
 from privcirnet.runs.check import left_to_replace, profile_of_program
@@ -163,7 +164,7 @@ def search(
         tell: function called before any measurement with the obstacles of later stages.
     """
     stored = read_checkpoint(run_file(config.init, stages.CHECKPOINT, "train.py"))
-    model = stages.built(stored, data).model
+    model = with_attention_layers(stages.built(stored, data).model)
     image, _ = next(data.sampled(1, 1))
     if remaining := left_to_replace(model, image):
         tell(remaining)

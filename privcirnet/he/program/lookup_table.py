@@ -17,7 +17,7 @@ from privcirnet.he.program.scalar_functions import ends, function_named, real_va
 LEAST_INDEX_BITS, MOST_INDEX_BITS = 4, 12
 """Bits of an index."""
 MOST_UNCLIPPED_BITS = 9
-"""Most bits of an index that is not clipped: the bytes ahead double with each bit, with 10 they exceed those of clips."""
+"""Most bits of an index that is not clipped: bytes ahead double with each bit, and with 10 exceed those of clips."""
 _LARGEST = 2.0**40
 """Bound that every entry is under."""
 

@@ -20,9 +20,9 @@ from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention, softm
 from privcirnet.nn.moves import Rearrange, SliceChannels
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.supported_modules import kind_of
+from privcirnet.passes.multihead import Multihead
 from privcirnet.passes.surgery.edit import TRAIN, GraphEditor, Replacement, arguments_of, path_of, shape_of, values_of
 from privcirnet.passes.surgery.layout import move_behind
-from privcirnet.nn.multihead import Multihead
 
 _DOT = F.scaled_dot_product_attention
 _SOFTMAX = (F.softmax, torch.softmax, "softmax")

@@ -29,6 +29,7 @@ from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.nn.supported_modules import kind_of, named
 from privcirnet.passes.convert import share_by_blocks_
 from privcirnet.passes.difference import compared, logits_of_some
+from privcirnet.passes.multihead import multiheads_replaced
 from privcirnet.passes.shape_tracing import trace_at
 from privcirnet.passes.surgery import arithmetic, functions, norms, padding, resampling
 from privcirnet.passes.surgery.attention import join_parts, read_attentions, settle_attention, softmax_axis
@@ -42,7 +43,6 @@ from privcirnet.passes.surgery.edit import (
     values_of,
 )
 from privcirnet.passes.surgery.layout import channels_last, put_images_first, settle_moves
-from privcirnet.nn.multihead import multiheads_replaced
 from privcirnet.passes.surgery.signals import as_maps, joined
 from privcirnet.passes.surgery.windows import other_size, pool
 
