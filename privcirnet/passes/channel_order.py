@@ -25,8 +25,8 @@ from privcirnet.passes.ranges import show_values
 
 _IMAGES, _SAMPLES = 256, 512
 """Number of images that statistics are of, and of positions of those that run at once."""
-_LARGEST = 2**22
-"""Number of values of all channels, places and weights of one from which an order would take minutes, and is kept."""
+_LARGEST = 2**26
+"""Largest number of values of all channels, places and weights of one: above, an order would take gigabytes."""
 _ELEMENTWISE = frozenset({"activation", "gate", "nothing"})
 
 

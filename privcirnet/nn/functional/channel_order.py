@@ -17,7 +17,8 @@ Each layer explains of its outputs' variance a sum over blocks. With channel c a
 Both are sums of one vector for each channel and place. Two channels are exchanged wherever that explains more of the
 two layers' variances, each as a part of the whole.
 
-Cost: in each round C b / 2 exchanges are tried, of two vectors' lengths each.
+Cost: in each round C b / 2 exchanges are tried, of two vectors each, of at most 256 numbers: long ones are projected
+onto the directions in which they are longest (Halko et al., 2011).
 """
 
 import math
@@ -34,6 +35,8 @@ from privcirnet.nn.functional.least_squares import RIDGE
 _linalg = cast(Any, torch.linalg)  # torch does not give its type
 ROUNDS = 100
 """Number of rounds of exchanges."""
+_DIRECTIONS = 256
+"""Largest number of directions of vectors."""
 _LEAST = 1e-7
 """Least gain of an exchange that is made."""
 
@@ -54,6 +57,15 @@ class ExplainedVariance:
     def squares(self) -> Tensor:
         """The squared lengths of the vectors, (C, b)."""
         return self.vectors.square().sum(-1)
+
+    def projected(self, directions: int) -> "ExplainedVariance":
+        """Return it with vectors in the directions in which they are longest, of which they have so many at most."""
+        rows = self.vectors.flatten(0, 1)
+        if min(rows.shape) <= directions:
+            return self
+        sketch = torch.randn(rows.shape[1], directions, generator=Generator().manual_seed(0))
+        basis, _ = _linalg.qr(rows.T @ (rows @ sketch))
+        return ExplainedVariance(self.vectors @ basis, self.sizes)
 
     @property
     def block_size(self) -> int:
@@ -146,6 +158,7 @@ def best_order(layers: Sequence[ExplainedVariance], rounds: int = ROUNDS) -> Ten
         layers: what each layer explains; one or more, of the same channels.
         rounds: number of rounds.
     """
+    layers = [layer.projected(_DIRECTIONS) for layer in layers]
     count, run = len(layers[0].sizes), math.lcm(*(layer.block_size for layer in layers))
     order, random = torch.arange(count), Generator().manual_seed(0)
     runs = order.clone().reshape(-1, run)

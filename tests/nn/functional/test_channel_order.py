@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from privcirnet.nn.functional import channel_order
-from privcirnet.nn.functional.channel_order import best_order, by_inputs, by_outputs
+from privcirnet.nn.functional.channel_order import ExplainedVariance, best_order, by_inputs, by_outputs
 from privcirnet.nn.functional.circulant import expand, project
 from privcirnet.nn.functional.least_squares import Moments, fit_rows
 
@@ -80,3 +80,27 @@ def test_a_circulant_weight_in_disorder_is_put_in_order():
     explained = by_outputs(circulant[orders(1)[0]], torch.eye(INTO, dtype=torch.float64), 4)
     assert explained.of(torch.arange(CHANNELS)) < 0.6
     assert explained.of(best_order([explained])) > 0.9
+
+
+def in_few_directions(count: int, length: int) -> ExplainedVariance:
+    random = torch.Generator().manual_seed(0)
+    vectors = torch.randn(CHANNELS, 4, count, generator=random) @ torch.randn(count, length, generator=random)
+    return ExplainedVariance(vectors / length**0.5, torch.rand(CHANNELS, generator=random) + 0.1)
+
+
+def test_a_projection_loses_nothing_where_vectors_have_few_directions():
+    explained = in_few_directions(8, 40)
+    projected = explained.projected(8)
+    assert projected.vectors.shape == (CHANNELS, 4, 8)
+    for order in orders():
+        assert_close(projected.of(order), explained.of(order))
+    assert explained.projected(40) is explained
+
+
+def test_an_order_of_projected_vectors_explains_nearly_as_much(monkeypatch):
+    explained, orders_found = in_few_directions(60, 400), {}
+    for directions in (400, 16):
+        monkeypatch.setattr(channel_order, "_DIRECTIONS", directions)
+        orders_found[directions] = float(explained.of(best_order([explained])))
+    first = float(explained.of(torch.arange(CHANNELS)))
+    assert orders_found[16] - first > 0.5 * (orders_found[400] - first) > 0
