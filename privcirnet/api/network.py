@@ -35,7 +35,7 @@ from privcirnet.train.checkpoint import rollback_on_failure
 from privcirnet.train.distillation import teaching
 from privcirnet.train.head import fit_head_
 from privcirnet.train.network import CHOSEN, build, create, tensors_of, weighted_layers
-from privcirnet.train.recalibration import freeze_norms_
+from privcirnet.train.recalibration import are_norms_frozen, freeze_norms_
 from privcirnet.train.record import EpochProgress, Step
 from privcirnet.train.stages import CHECKPOINT, load_fitting_
 
@@ -214,9 +214,8 @@ def _checkpoint(model: nn.Module, checkpoint: Checkpoint, arguments: Mapping[str
         )
         checkpoint = replace(checkpoint, arguments=checkpoint.arguments | {"activation": next(activations, "own")})
     stage = "qat" if bits else "finetune" if blocks else "train"
-    return replace(
-        checkpoint, tensors=tensors_of(model), stage=stage, block_sizes=blocks, bits=Bits(*bits) if bits else None
-    )
+    facts = {"stage": stage, "block_sizes": blocks, "frozen": are_norms_frozen(model)}
+    return replace(checkpoint, tensors=tensors_of(model), bits=Bits(*bits) if bits else None, **facts)
 
 
 def _check_read_again(model: nn.Module, checkpoint: Checkpoint, samples: Tensor | None) -> None:

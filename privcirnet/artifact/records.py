@@ -208,6 +208,7 @@ class Checkpoint:
         arguments: arguments of the model besides classes and channels, such as its activation.
         composed: layers that are one with the layer before them once the network is fused.
         inputs: form of its images; None: not known.
+        frozen: whether its norms are frozen in training.
     """
 
     tensors: dict[str, np.ndarray]
@@ -218,6 +219,7 @@ class Checkpoint:
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     composed: tuple[str, ...] = ()
     inputs: InputSpec | None = None
+    frozen: bool = False
 
     def digest(self) -> str:
         """Return the SHA-256 of the tensors with their names, types and shapes, in hexadecimal."""
@@ -245,6 +247,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     }
     about |= {"composed": json.dumps(checkpoint.composed)} if checkpoint.composed else {}
     about |= {"inputs": json.dumps(inputs_to_dict(checkpoint.inputs))} if checkpoint.inputs else {}
+    about |= {"frozen": json.dumps(True)} if checkpoint.frozen else {}
     with replacing(path) as draft:
         write_tensors(draft, checkpoint.tensors, about)
 
@@ -271,7 +274,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
         arguments, composed = json.loads(about.get("arguments", "{}")), json.loads(about.get("composed", "[]"))
         facts = about["model"], about["stage"], dict(block_sizes), Bits(*bits) if bits else None, dict(arguments)
         inputs = inputs_from(json.loads(about["inputs"])) if "inputs" in about else None
-        return Checkpoint(tensors, *facts, tuple(map(str, composed)), inputs)
+        frozen = bool(json.loads(about.get("frozen", "false")))
+        return Checkpoint(tensors, *facts, tuple(map(str, composed)), inputs, frozen)
     except (KeyError, ValueError, RecursionError, TypeError) as error:
         raise RuleError("a checkpoint must say what it holds", got=f"{path}: {error!r}", remedy=remedy) from None
 

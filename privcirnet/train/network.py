@@ -22,6 +22,7 @@ from privcirnet.passes.quantize import with_quantizers
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.passes.surgery.polynomial import ACTIVATIONS, check_activation
 from privcirnet.train.architectures import load_weights_, made, read_weights
+from privcirnet.train.recalibration import are_norms_frozen, freeze_norms_
 
 CHOSEN = "activations"
 """Argument of any network: replacements of some of its activations, by module name, as in a plan."""
@@ -92,6 +93,8 @@ def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, ...]) -> n
     if checkpoint.bits:
         fused = fuse_at(model, random_images(image), checkpoint.composed)
         model = with_quantizers(fused, *checkpoint.bits)
+    if checkpoint.frozen:
+        freeze_norms_(model.eval())
     tensors = {name: torch.from_numpy(array.copy()) for name, array in checkpoint.tensors.items()}
     alike = {name: value for name, value in model.state_dict().items() if name.endswith(".exponents")}
     try:
@@ -156,7 +159,7 @@ class BuiltNetwork:
 def checkpoint_of(built: BuiltNetwork, stage: str, inputs: InputSpec | None = None) -> Checkpoint:
     """Return a network as a checkpoint; ``stage``: "train", "finetune", "replace" or "qat"."""
     facts = built.name, stage, built.block_sizes, built.bits, built.arguments, built.composed, inputs
-    return Checkpoint(tensors_of(built.model), *facts)
+    return Checkpoint(tensors_of(built.model), *facts, are_norms_frozen(built.model))
 
 
 def tensors_of(model: nn.Module) -> dict[str, np.ndarray]:

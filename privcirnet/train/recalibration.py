@@ -170,6 +170,15 @@ def frozen_norms(model: nn.Module) -> frozenset[str]:
     )
 
 
+def are_norms_frozen(model: nn.Module) -> bool:
+    """Return whether a network has norms, and training leaves all of them alone.
+
+    >>> are_norms_frozen(nn.Sequential(nn.BatchNorm2d(2), nn.BatchNorm2d(2).eval().requires_grad_(False)))
+    False
+    """
+    return 0 < len(_norms(model)) == len(frozen_norms(model))
+
+
 def freeze_norms_(model: nn.Module) -> None:
     """Make training leave all norms alone, as :func:`frozen_norms` says.
 

@@ -21,6 +21,7 @@ from privcirnet.train.accuracy import accuracy
 from privcirnet.train.architectures import is_weights, load_weights_, read_weights
 from privcirnet.train.loop import fit
 from privcirnet.train.network import checkpoint_of, create, create_from
+from privcirnet.train.recalibration import are_norms_frozen, freeze_norms_
 
 NAME, IMAGE = "test_resnet", (1, 8, 8)
 DATA = load("digits")
@@ -202,3 +203,19 @@ def test_a_pretrained_network_becomes_polynomial_with_itself_as_teacher(tmp_path
     write_checkpoint(tmp_path / "replace" / stages.CHECKPOINT, checkpoint_of(start, "replace"))
     again = stages.load_network(str(tmp_path / "replace"), data)
     assert torch.equal(again(data.real(data.test_images[:4])), start.model(data.real(data.test_images[:4])))
+
+
+def test_frozen_norms_stay_frozen_in_later_stages(tmp_path):
+    """Those of a pretrained network that was trained on other images; of a circulant network, too."""
+    built = begin(written(tmp_path / "w.pt", network(10).state_dict()))
+    assert not are_norms_frozen(built.model)
+    freeze_norms_(built.model.eval())
+    write_checkpoint(tmp_path / stages.CHECKPOINT, checkpoint_of(built, "train"))
+    recipe = RecipeConfig(stage="finetune", init=str(tmp_path), uniform=4, epochs=1)
+    again = stages.begin(recipe, QuantConfig(), ModelConfig(NAME), DATA)
+    assert are_norms_frozen(again.model)
+    assert 4 in again.block_sizes.values()
+    before = copy.deepcopy(dict(again.model.named_buffers()))
+    fit(again.model, DATA.limited(64), recipe, 0)
+    assert all(torch.equal(before[name], value) for name, value in again.model.named_buffers())
+    assert are_norms_frozen(again.model)
