@@ -39,6 +39,7 @@ from privcirnet.nn.graph import evaluating, is_plain_layer, is_sum, module_of
 from privcirnet.nn.neighbours import layer_before
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.supported_modules import LIMITS, row_of
+from privcirnet.passes.ranges import show_values
 
 SAMPLES = 32768
 """Largest number of positions of all images that a layer is fitted on; more where it has many inputs."""
@@ -69,6 +70,24 @@ def fit_circulant_(
     """
     with evaluating(model), evaluating(dense):
         _Twins(dense, _with_modules_of(model, dense), frozenset(names), images.clone()).run(progress)
+
+
+def bytes_of_values(dense: fx.GraphModule, images: Tensor) -> int:
+    """Return the bytes of an image's values that are there at once in a fit, at most.
+
+    Args:
+        dense: the network as traced in evaluation.
+        images: (N, ...) as the network reads them, of which the first is run.
+    """
+    sizes, here, largest = dict[str, int](), dict[fx.Node, int](), 0
+    show_values(dense, images[:1], lambda name, values: sizes.__setitem__(name, values.nbytes))
+    nodes = list(dense.graph.nodes)
+    last = {source: node for node in nodes for source in node.all_input_nodes}
+    for node in nodes:
+        here[node] = 2 * sizes.get(node.name, 0)  # of both networks
+        largest = max(largest, sum(here.values()))
+        here = {source: size for source, size in here.items() if last.get(source, node) is not node}
+    return largest
 
 
 def _with_modules_of(model: nn.Module, graph: fx.GraphModule) -> fx.GraphModule:
