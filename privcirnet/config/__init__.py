@@ -67,6 +67,7 @@ def run_file(run: str, name: str, made_by: str, setting: str = "") -> Path:
     made_by = _COMMANDS.get(Path(run).name, made_by)
     alone = not name or Path(run).is_file() or Path(run).suffix == Path(name).suffix
     path = Path(run) if alone else Path(run) / name
+    check(run != "", f"the result of {made_by} must be given", f"{setting or 'its directory'} empty", f"run {made_by}")
     got, remedy = f"{setting}={path}" if setting else path, f"run {made_by} first or give its directory"
     check(path.exists(), f"the result of {made_by} must exist", got, remedy)
     return path

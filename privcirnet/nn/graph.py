@@ -100,11 +100,16 @@ def trace(model: nn.Module, images: Tensor | None = None) -> fx.GraphModule:
         except RuleError:
             raise
         except Exception as error:
-            raise RuleError(
-                UNTRACEABLE,
-                got=f"{type(model).__name__}: {error}",
-                remedy="write its forward without branches on tensors",
-            ) from error
+            tracer = Tracer()
+            tracer.proxy_buffer_attributes = True  # for one that takes its size from the images: expand(len(x), ...)
+            try:
+                graph = tracer.trace(model)
+            except Exception:
+                raise RuleError(
+                    UNTRACEABLE,
+                    got=f"{type(model).__name__}: {error}",
+                    remedy="write its forward without branches on tensors",
+                ) from error
         check_one_output(graph, model)
         return graph_module(tracer, graph, model)
 

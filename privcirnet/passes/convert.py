@@ -90,11 +90,10 @@ def circulant_(
         rule, remedy = "circulant weights must be fitted to images or weighted by importance", "leave one out"
         raise RuleError(rule, got="both", remedy=remedy)
     importance, dense = importance or {}, None
-    if images is not None:
-        value_of_one(model, images)
     attentions, block_sizes = planned_attentions(model, block_sizes)
     with attention_layers(model, attentions):
         if images is not None:
+            value_of_one(model, images)
             with evaluating(plain := copy.deepcopy(with_plain_weights(model))):
                 dense = trace(plain)
         layers = {name: checked_layer(model, name, b, pad=pad) for name, b in block_sizes.items()}

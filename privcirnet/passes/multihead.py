@@ -1,6 +1,7 @@
 """torch's MultiheadAttention as linear layers around an attention that can be traced."""
 
 import copy
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,6 +21,10 @@ AnyModule = TypeVar("AnyModule", bound=nn.Module)
 _PLACES = "query", "key", "value"
 _OPTIONS = "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal"
 """Names of the arguments of an nn.MultiheadAttention in order, after the values."""
+_ATTRIBUTES = (
+    *("embed_dim", "kdim", "vdim", "head_dim", "num_heads", "dropout", "batch_first", "add_zero_attn"),
+    "_qkv_same_embed_dim",
+)
 _RULE = "a multi-head attention must be over the tokens of each image"
 
 
@@ -37,12 +42,20 @@ class Multihead(nn.Module):
 
     in_proj_weight = None
     in_proj_bias = None
+    embed_dim: int
+    kdim: int
+    vdim: int
+    head_dim: int
+    num_heads: int
+    dropout: float
+    batch_first: bool
+    add_zero_attn: bool
+    _qkv_same_embed_dim: bool
 
     def __init__(self, module: "nn.MultiheadAttention | Multihead", joined: bool = True) -> None:
         super().__init__()
-        self.num_heads, self.batch_first, self.dropout = module.num_heads, module.batch_first, module.dropout
-        self.add_zero_attn = module.add_zero_attn
-        self._qkv_same_embed_dim = module._qkv_same_embed_dim
+        for name in _ATTRIBUTES:
+            setattr(self, name, getattr(module, name))
         if isinstance(module, Multihead):
             self.q, self.k, self.v = _thirds(module.qkv)
         elif self._qkv_same_embed_dim and joined:
@@ -205,8 +218,8 @@ def planned_attentions(model: nn.Module, block_sizes: Mapping[str, int]) -> tupl
     owner = {name: name.rpartition(".")[0] for name in block_sizes}
     circulant = {owner[name] for name, b in block_sizes.items() if b != 1}
     attentions = _multiheads(model)
-    dense = {name for name in attentions if name not in circulant}
-    sizes = {name: b for name, b in block_sizes.items() if owner[name] not in dense}
+    dense = {f"{name}.qkv" for name in attentions if name not in circulant}
+    sizes = {name: b for name, b in block_sizes.items() if name not in dense}
     return [name for name in attentions if name in circulant], sizes
 
 
@@ -222,15 +235,26 @@ def attention_layers(model: nn.Module, names: Iterable[str], separate: Collectio
         Nothing; the network is changed meanwhile.
     """
     modules = {name: model.get_submodule(name) for name in names}
+    encoders = [module for name, module in model.named_modules() if _reads_nested(module, name, modules)]
     try:
         for name, module in modules.items():
             assert isinstance(module, _KINDS)
             model.set_submodule(name, Multihead(module, name not in separate))
+        for encoder in encoders:
+            encoder.use_nested_tensor = False  # which holds for torch's own attention alone
         yield
     except BaseException:
         for name, module in modules.items():
             model.set_submodule(name, module)
+        for encoder in encoders:
+            encoder.use_nested_tensor = True
         raise
+
+
+def _reads_nested(module: nn.Module, name: str, attentions: Iterable[str]) -> bool:
+    """Return whether a module is an encoder that turns padded tokens into a nested tensor for some of attentions."""
+    is_nested = isinstance(module, nn.TransformerEncoder) and module.use_nested_tensor
+    return is_nested and any(attention.startswith(f"{name}." if name else "") for attention in attentions)
 
 
 @contextmanager
@@ -244,7 +268,7 @@ def multiheads_replaced(model: nn.Module, images: Tensor) -> Iterator[None]:
     Yields:
         Nothing; the network is changed meanwhile.
     """
-    modules = {name: module for name, module in model.named_modules() if name and isinstance(module, _KINDS)}
+    modules = {name: module for name, module in model.named_modules() if name and _has_own_forward(module)}
     calls = _calls(model, modules, images) if modules else {}
     separate = {name for name, values in calls.items() if len({id(values[place]) for place in _PLACES}) > 1}
     changed = [name for name in calls if name in separate or not isinstance(modules[name], Multihead)]
@@ -254,10 +278,30 @@ def multiheads_replaced(model: nn.Module, images: Tensor) -> Iterator[None]:
         yield
 
 
+def _has_own_forward(module: nn.Module) -> bool:
+    """Return whether a module is an attention that computes what its class says."""
+    forwards = nn.MultiheadAttention.forward, Multihead.forward
+    return isinstance(module, _KINDS) and type(module).forward in forwards and "forward" not in vars(module)
+
+
 def _multiheads(model: nn.Module) -> list[str]:
-    """Return the names of each nn.MultiheadAttention inside a network whose queries, keys and values are as wide."""
-    modules = ((name, module) for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention))
-    return [name for name, module in modules if name and module._qkv_same_embed_dim]
+    """Return the names of each nn.MultiheadAttention inside a network that can have layers.
+
+    Its queries, keys and values are as wide, it has one name, and nothing but torch's forward.
+    """
+    modules = [(name, module) for name, module in model.named_modules(remove_duplicate=False) if name]
+    uses = Counter(id(module) for _, module in modules)
+    attentions = [(name, module) for name, module in modules if type(module) is nn.MultiheadAttention]
+    return [
+        name
+        for name, module in attentions
+        if module._qkv_same_embed_dim and uses[id(module)] == 1 and _has_own_forward(module) and not _hooks(module)
+    ]
+
+
+def _hooks(module: nn.Module) -> list[Any]:
+    kinds = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    return [hook for hooks in kinds for hook in hooks.values()]
 
 
 def _calls(model: nn.Module, modules: Mapping[str, nn.Module], images: Tensor) -> dict[str, dict[str, Any]]:
@@ -265,6 +309,8 @@ def _calls(model: nn.Module, modules: Mapping[str, nn.Module], images: Tensor) -
     calls: dict[str, dict[str, Any]] = {}
 
     def record(name: str, module: nn.Module, values: tuple[Any, ...], options: dict[str, Any]) -> None:
+        if name in calls:
+            raise RuleError("a layer must run once an image", got=name, remedy="give each use its own layer")
         calls[name] = dict(zip((*_PLACES, *_OPTIONS), values, strict=False)) | options
 
     handles = [
@@ -273,6 +319,8 @@ def _calls(model: nn.Module, modules: Mapping[str, nn.Module], images: Tensor) -
     try:
         with evaluating(model), torch.no_grad():
             model(images.clone())
+    except RuleError:
+        raise
     except Exception:
         return {}  # tracing says what is wrong with them
     finally:
@@ -288,8 +336,9 @@ def _check(module: "nn.MultiheadAttention | Multihead", name: str, values: dict[
     for parameter in original.parameters():
         parameter.copy_(torch.randn(parameter.shape, generator=random) * 0.3)
     drawn = {id(values[name]): torch.randn(values[name].shape, generator=random).to(values[name]) for name in _PLACES}
-    values = values | {name: drawn[id(values[name])] for name in _PLACES}
-    expected, computed = original(**values)[0], Multihead(original, joined)(**values)[0]
+    inputs, options = [drawn[id(values[name])] for name in _PLACES], {k: v for k, v in values.items() if k in _OPTIONS}
+    expected, computed = original(*inputs, **options)[0], Multihead(original, joined)(*inputs, **options)[0]
     if not agree(computed, expected):
         rule, got = "an attention must compute what its module says", f"other values at {name!r}"
-        raise RuleError(rule, got=got, remedy="leave each query a key that is not masked")
+        remedy = "leave each query a key that is not masked, and remove hooks that change values"
+        raise RuleError(rule, got=got, remedy=remedy)

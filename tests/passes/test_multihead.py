@@ -152,3 +152,84 @@ def test_torchs_encoder_layer_takes_it() -> None:
     before.load_state_dict(dense_state_dict(layer))
     x = torch.randn(2, 5, C)
     assert torch.allclose(layer(x), before(x), atol=1e-5)
+
+
+class Scaled(nn.MultiheadAttention):
+    """An attention of a user's own, that computes something else."""
+
+    def forward(self, *arguments, **options):
+        return super().forward(*arguments, **options)[0] * 10, None
+
+
+def hooked(attention: nn.MultiheadAttention) -> nn.MultiheadAttention:
+    attention.register_forward_pre_hook(lambda _, values: tuple(value * 10 for value in values))
+    return attention
+
+
+def patched(attention: nn.MultiheadAttention) -> nn.MultiheadAttention:
+    forward = attention.forward
+    attention.forward = lambda *arguments, **options: (forward(*arguments, **options)[0] * 10, None)
+    return attention
+
+
+@pytest.mark.parametrize(
+    "change",
+    [hooked, patched, lambda attention: Scaled(C, H, batch_first=True)],
+    ids=["a pre-hook", "a forward", "a subclass"],
+)
+def test_an_attention_that_computes_something_else_is_left_alone_or_refused(change) -> None:
+    """Block sizes of 2 of a weight that is circulant already change nothing."""
+    model = network()
+    model.attention = change(model.attention).eval()
+    circulant_(source := network(), {"attention.out_proj": 2})
+    model.attention.out_proj.weight = nn.Parameter(source.attention.out_proj.weight.detach())
+    before = model(images())
+    assert "attention.qkv" not in candidates(model, 4)
+    circulant_(model, {"attention.out_proj": 2})
+    assert torch.allclose(model(images()), before, atol=1e-5)
+    with pytest.raises(RuleError):
+        pc.quantize(model, images())
+
+
+def test_an_attention_of_two_names_is_left_alone() -> None:
+    model = network()
+    model.same = model.attention
+    assert not any(name.endswith("qkv") for name in uniform_sizes(model, 4))
+
+
+def test_an_attention_that_runs_twice_is_named() -> None:
+    model = network(lambda attention, x: attention(attention(x, x, x)[0], x, x)[0])
+    with pytest.raises(RuleError, match="a layer must run once an image: got attention"):
+        pc.quantize(model, images())
+
+
+def test_values_of_two_axes_change_nothing() -> None:
+    model = network(lambda attention, x: attention(x[:, 0], x[:, 0], x[:, 0])[0][:, None])
+    with pytest.raises(RuleError, match="over the tokens of each image"):
+        circulant_(model, SIZES, images=images())
+    assert isinstance(model.attention, nn.MultiheadAttention)
+
+
+def test_a_misspelt_layer_of_an_attention_is_named() -> None:
+    with pytest.raises(RuleError, match="a layer name must exist"):
+        circulant_(network(), {"attention.qkv": 1, "attention.typo": 1})
+
+
+def test_padding_of_torchs_encoder_stays() -> None:
+    """Without a nested tensor, which only torch's own attention reads."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(C, H, 32, batch_first=True)
+    model, x = nn.TransformerEncoder(layer, 2).eval(), torch.randn(2, 5, C)
+    padding = (torch.arange(5) >= 3).repeat(2, 1)
+    again = copy.deepcopy(model)
+    again.use_nested_tensor = False
+    circulant_(model, {"layers.0.self_attn.qkv": 4, "layers.1.linear1": 4})
+    again.load_state_dict(dense_state_dict(model))
+    with torch.no_grad():
+        result, expected = model(x, src_key_padding_mask=padding), again(x, src_key_padding_mask=padding)
+    assert torch.allclose(result[:, :3], expected[:, :3], atol=1e-5)
+
+
+def test_its_attributes_stay() -> None:
+    attention = circulant_(network(), SIZES).attention
+    assert (attention.embed_dim, attention.num_heads, attention.head_dim) == (C, H, C // H)
