@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import starmap
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,7 @@ _ATTRIBUTES = (
     *("embed_dim", "kdim", "vdim", "head_dim", "num_heads", "dropout", "batch_first", "add_zero_attn"),
     "_qkv_same_embed_dim",
 )
+_NESTING = "use_nested_tensor"
 _RULE = "a multi-head attention must be over the tokens of each image"
 
 
@@ -235,26 +236,26 @@ def attention_layers(model: nn.Module, names: Iterable[str], separate: Collectio
         Nothing; the network is changed meanwhile.
     """
     modules = {name: model.get_submodule(name) for name in names}
-    encoders = [module for name, module in model.named_modules() if _reads_nested(module, name, modules)]
+    encoders = [module for name, module in model.named_modules() if _nests(module, name, modules)]
     try:
         for name, module in modules.items():
             assert isinstance(module, _KINDS)
             model.set_submodule(name, Multihead(module, name not in separate))
         for encoder in encoders:
-            encoder.use_nested_tensor = False  # which holds for torch's own attention alone
+            setattr(encoder, _NESTING, False)  # which holds for torch's own attention alone
         yield
     except BaseException:
         for name, module in modules.items():
             model.set_submodule(name, module)
         for encoder in encoders:
-            encoder.use_nested_tensor = True
+            setattr(encoder, _NESTING, True)
         raise
 
 
-def _reads_nested(module: nn.Module, name: str, attentions: Iterable[str]) -> bool:
+def _nests(module: nn.Module, name: str, attentions: Iterable[str]) -> bool:
     """Return whether a module is an encoder that turns padded tokens into a nested tensor for some of attentions."""
-    is_nested = isinstance(module, nn.TransformerEncoder) and module.use_nested_tensor
-    return is_nested and any(attention.startswith(f"{name}." if name else "") for attention in attentions)
+    nests = isinstance(module, nn.TransformerEncoder) and getattr(module, _NESTING)
+    return nests and any(attention.startswith(f"{name}." if name else "") for attention in attentions)
 
 
 @contextmanager
@@ -268,7 +269,7 @@ def multiheads_replaced(model: nn.Module, images: Tensor) -> Iterator[None]:
     Yields:
         Nothing; the network is changed meanwhile.
     """
-    modules = {name: module for name, module in model.named_modules() if name and _has_own_forward(module)}
+    modules = {name: module for name, module in model.named_modules() if name and _computes_attention(module)}
     calls = _calls(model, modules, images) if modules else {}
     separate = {name for name, values in calls.items() if len({id(values[place]) for place in _PLACES}) > 1}
     changed = [name for name in calls if name in separate or not isinstance(modules[name], Multihead)]
@@ -278,8 +279,8 @@ def multiheads_replaced(model: nn.Module, images: Tensor) -> Iterator[None]:
         yield
 
 
-def _has_own_forward(module: nn.Module) -> bool:
-    """Return whether a module is an attention that computes what its class says."""
+def _computes_attention(module: nn.Module) -> "TypeGuard[nn.MultiheadAttention | Multihead]":
+    """Return whether a module is an attention that computes what torch's class says."""
     forwards = nn.MultiheadAttention.forward, Multihead.forward
     return isinstance(module, _KINDS) and type(module).forward in forwards and "forward" not in vars(module)
 
@@ -295,7 +296,7 @@ def _multiheads(model: nn.Module) -> list[str]:
     return [
         name
         for name, module in attentions
-        if module._qkv_same_embed_dim and uses[id(module)] == 1 and _has_own_forward(module) and not _hooks(module)
+        if module._qkv_same_embed_dim and uses[id(module)] == 1 and _computes_attention(module) and not _hooks(module)
     ]
 
 
