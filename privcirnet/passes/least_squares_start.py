@@ -19,11 +19,12 @@ Source of the moved targets: Zhang et al., "Accelerating very deep convolutional
 Departure: without relaxation.
 
 Cost: one run of both networks, and :func:`privcirnet.nn.functional.least_squares.fit_rows` for each layer, five times
-before a rectifier. Memory: the values of all images that are yet to be read, of both networks.
+before a rectifier. Memory: the values that are yet to be read, of both networks: of all images where these fit into
+4 GB, else of fewer in the first layers, whose maps are large; more join in as maps become smaller.
 """
 
 import copy
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -44,6 +45,10 @@ from privcirnet.passes.ranges import show_values
 SAMPLES = 32768
 """Largest number of positions of all images that a layer is fitted on; more where it has many inputs."""
 _BATCH = 64
+_BYTES = 2**32
+"""Most bytes of all values that are there at once, unless :data:`_FEWEST` images have more."""
+_FEWEST = 256
+"""Least number of images, if there are so many."""
 _ROUNDS = 4
 """Number of times that targets are moved to where a rectifier gives the same."""
 
@@ -72,24 +77,6 @@ def fit_circulant_(
         _Twins(dense, _with_modules_of(model, dense), frozenset(names), images.clone()).run(progress)
 
 
-def bytes_of_values(dense: fx.GraphModule, images: Tensor) -> int:
-    """Return the bytes of an image's values that are there at once in a fit, at most.
-
-    Args:
-        dense: the network as traced in evaluation.
-        images: (N, ...) as the network reads them, of which the first is run.
-    """
-    sizes, here, largest = dict[str, int](), dict[fx.Node, int](), 0
-    show_values(dense, images[:1], lambda name, values: sizes.__setitem__(name, values.nbytes))
-    nodes = list(dense.graph.nodes)
-    last = {source: node for node in nodes for source in node.all_input_nodes}
-    for node in nodes:
-        here[node] = 2 * sizes.get(node.name, 0)  # of both networks
-        largest = max(largest, sum(here.values()))
-        here = {source: size for source, size in here.items() if last.get(source, node) is not node}
-    return largest
-
-
 def _with_modules_of(model: nn.Module, graph: fx.GraphModule) -> fx.GraphModule:
     """Return a graph with the modules and tensors of a network; constants of its forward are the graph's."""
     root = copy.copy(model)
@@ -97,6 +84,19 @@ def _with_modules_of(model: nn.Module, graph: fx.GraphModule) -> fx.GraphModule:
         if node.op == "get_attr" and not hasattr(root, name := str(node.target).partition(".")[0]):
             setattr(root, name, getattr(graph, name))
     return fx.GraphModule(root, graph.graph)
+
+
+def _live_bytes(dense: fx.GraphModule, images: Tensor) -> list[int]:
+    """Return the bytes of an image's values in both networks that are there while each node runs, node by node."""
+    sizes, here, live = dict[str, int](), dict[fx.Node, int](), list[int]()
+    show_values(dense, images[:1], lambda name, values: sizes.__setitem__(name, values.nbytes))
+    nodes = list(dense.graph.nodes)
+    last = {source: node for node in nodes for source in node.all_input_nodes}
+    for node in nodes:
+        here[node] = 2 * sizes.get(node.name, 0)
+        live.append(max(1, sum(here.values())))
+        here = {source: size for source, size in here.items() if last.get(source, node) is not node}
+    return live
 
 
 class _Twins:
@@ -112,7 +112,8 @@ class _Twins:
     def __init__(self, dense: fx.GraphModule, circulant: fx.GraphModule, names: frozenset[str], images: Tensor) -> None:
         self._dense, self._circulant = dense, circulant
         self._interpreters = fx.Interpreter(dense), fx.Interpreter(circulant)
-        self._batches = images.split(_BATCH)
+        self._images, self._bytes = images, _live_bytes(dense, images)
+        self._batches = images[: self._count(0)].split(_BATCH)
         self._random = torch.Generator().manual_seed(0)
         self._values: dict[fx.Node, Batches] = {}
         calls = [str(node.target) for node in dense.graph.nodes if node.op == "call_module"]
@@ -125,11 +126,52 @@ class _Twins:
         nodes = [node for node in self._dense.graph.nodes if node.op != "output"]
         last = {source: node for node in nodes for source in self._reads(node)}
         for done, node in enumerate(nodes):
+            self._extend(nodes[:done], last)
             self._values[node] = self._run(node)
             for source in self._reads(node):
                 if last[source] is node:
                     del self._values[source]
             progress(done + 1, len(nodes))
+
+    def _count(self, done: int) -> int:
+        """Return the number of images for which the values of all nodes from one on find room."""
+        return max(min(_FEWEST, len(self._images)), min(len(self._images), _BYTES // max(self._bytes[done:])))
+
+    def _extend(self, done: Sequence[fx.Node], last: Mapping[fx.Node, fx.Node]) -> None:
+        """Run more images through both networks as far as they are fitted, if there is room for twice as many or all.
+
+        Args:
+            done: the nodes that ran.
+            last: the last node that reads each one.
+        """
+        before, count = sum(map(len, self._batches)), self._count(len(done))
+        if count < min(2 * before, len(self._images)) or count == before:
+            return
+        alike = {node for node, values in self._values.items() if all(first is second for first, second in values)}
+        self._batches = self._images[:count].split(_BATCH)
+        values: dict[fx.Node, Batches] = {node: [] for node in self._values}
+        for batch in self._batches:
+            first, second = (self._values_after(done, last, batch, interpreter) for interpreter in self._interpreters)
+            for node, pairs in values.items():
+                pairs.append((first[node], first[node] if node in alike else second[node]))
+        self._values = values
+
+    def _values_after(
+        self, done: Sequence[fx.Node], last: Mapping[fx.Node, fx.Node], images: Tensor, interpreter: fx.Interpreter
+    ) -> dict[fx.Node, Any]:
+        """Return one network's values of some images that are yet to be read once nodes ran."""
+        values = dict[fx.Node, Any]()
+        for node in done:
+            if node.op == "placeholder":
+                values[node] = node.args[0] if node.args else images
+            else:
+                values[node] = getattr(interpreter, node.op)(
+                    node.target, *map_arg((node.args, node.kwargs), values.get)
+                )
+            for source in self._reads(node):
+                if last[source] is node:
+                    del values[source]
+        return values
 
     def _reads(self, node: fx.Node) -> set[fx.Node]:
         layer = self._layers.get(node)

@@ -31,12 +31,10 @@ from privcirnet.models.pretrained import pretrained
 from privcirnet.nn.checks import logits_of_one
 from privcirnet.nn.circulant import reset_circulant_
 from privcirnet.nn.functional.circulant import damped
-from privcirnet.nn.graph import evaluating, trace
 from privcirnet.nn.quantization_steps import learn_steps_
 from privcirnet.passes.convert import circulant_, dense_state_dict, uniform_sizes
 from privcirnet.passes.equalize import equalize_
 from privcirnet.passes.fuse import fuse_at
-from privcirnet.passes.least_squares_start import bytes_of_values
 from privcirnet.passes.quantize import BITS, quantize
 from privcirnet.passes.surgery.edit import name_unsupported
 from privcirnet.train.architectures import LOADING, is_weights
@@ -55,11 +53,9 @@ from privcirnet.train.recalibration import freeze_norms_, recalibrate_
 
 CHECKPOINT = "checkpoint.safetensors"
 _FISHER_SAMPLES = 512
-FITTED, FITTED_PER_CLASS = 1024, 20
-"""Number of images that the start is fitted to, at least, and by class: more than where plans are compared, as it is
-done once. With 200 classes MobileNetV2 at b = 4 starts from 18.4 % with 1,024, 23.6 % with 4,096 (of 45.6 %)."""
-_FITTED_BYTES = 2**33
-"""Most bytes of their values between layers, from the least number on."""
+FITTED, _PER_CLASS, _MOST_FITTED = 1024, 20, 4096
+"""Number of images that the start is fitted to: at least, by class, and at most. More than where plans are compared, as
+it is done once: with 200 classes MobileNetV2 at b = 4 starts from 18.4 % with 1,024, 23.6 % with 4,096 (of 45.6 %)."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +185,8 @@ def start_circulant_(  # noqa: PLR0913
         RuleError: the block sizes do not fit the network, see :func:`privcirnet.passes.convert.circulant_`.
     """
     if start == "least_squares":
-        images = some_images(data, fitted_count(model, data)).to(next(model.parameters()).device)
+        count = max(FITTED, min(_PER_CLASS * len(data.classes), _MOST_FITTED))
+        images = some_images(data, count).to(next(model.parameters()).device)
         circulant_(model, block_sizes, pad=pad, images=images)
         return
     sizes = {name: b for name, b in block_sizes.items() if b > 1}
@@ -199,15 +196,6 @@ def start_circulant_(  # noqa: PLR0913
         for layer in weighted_layers(model).values():
             reset_circulant_(layer)
     recalibrate_(model, data)
-
-
-def fitted_count(model: nn.Module, data: ImageData) -> int:
-    """Return the number of images that the least-squares start of a dense network is fitted to."""
-    if (count := FITTED_PER_CLASS * len(data.classes)) <= FITTED:
-        return FITTED
-    with evaluating(model):
-        image = some_images(data, 1).to(next(model.parameters()).device)
-        return max(FITTED, min(count, _FITTED_BYTES // bytes_of_values(trace(model), image)))
 
 
 def _replaced(before: BuiltNetwork, arguments: dict[str, Any], data: ImageData, recipe: RecipeConfig) -> BuiltNetwork:

@@ -263,3 +263,51 @@ def test_a_norm_with_an_activation_inside_gives_the_stream_what_comes_behind_it(
     fitted, projected = copy.deepcopy(dense), pc.circulant_(copy.deepcopy(dense), sizes)
     pc.circulant_(fitted, sizes, images=x)
     assert missed(fitted, dense, x) < 0.7 * missed(projected, dense, x)
+
+
+@pytest.mark.parametrize("counts", [(70, 150, 300), (70, 300)])
+def test_images_join_as_maps_become_smaller(monkeypatch, counts):
+    """The last layer is fitted to all, behind the layers as they are."""
+    model, shown = Residual().eval(), torch.rand(300, 3, 4, 4)
+    nodes = len(trace(model).graph.nodes)
+    starts = [0, nodes // 2, nodes - 2] if len(counts) == 3 else [0, nodes - 2]
+    seen = []
+
+    def count(self, done: int) -> int:
+        seen.append(sum(map(len, self._batches)) if hasattr(self, "_batches") else 0)
+        return max(number for number, start in zip(counts, starts, strict=True) if start <= done)
+
+    monkeypatch.setattr(least_squares_start._Twins, "_count", count)
+    monkeypatch.setattr("privcirnet.passes.convert.order_channels_", lambda *_: {})
+    sizes = {"expand": 2, "project": 2, "head": 4}
+    fitted = pc.circulant_(copy.deepcopy(model), sizes, images=shown)
+    assert {*seen} == {0, *counts[:-1]}
+    read = []
+    fitted.head.register_forward_pre_hook(lambda _, values: read.append(values[0]))
+    with torch.no_grad():
+        fitted(shown)
+        for number in (300, counts[0]):
+            moments = Moments.zeros(8, 8)
+            moments.add(read[0][:number], model(shown[:number]))
+            rows, _ = fit_rows(moments, model.head.weight, 4, moments.ridge(4), "each")
+            assert torch.allclose(fitted.head.weight, expand(rows, 4).float(), atol=2e-4) == (number == 300)
+
+
+def test_no_more_images_than_find_room(monkeypatch):
+    """A layer's maps of 16 channels, those that it reads and those of what is added later, of both networks."""
+    model, shown = Residual().eval(), torch.rand(300, 3, 4, 4)
+    live = least_squares_start._live_bytes(trace(model), shown)
+    assert max(live) == 2 * 4 * 16 * (8 + 16 + 16)
+    assert live[-1] < max(live) / 8
+    monkeypatch.setattr(least_squares_start, "_FEWEST", 8)
+    monkeypatch.setattr(least_squares_start, "_BYTES", 100 * max(live))
+    seen = []
+    run = least_squares_start._Twins._run
+    monkeypatch.setattr(
+        least_squares_start._Twins, "_run", lambda of, node: (seen.append(of._batches), run(of, node))[1]
+    )
+    pc.circulant_(model, {"expand": 2, "head": 4}, images=shown)
+    counts = [sum(map(len, batches)) for batches in seen]
+    assert counts[0] == 100
+    assert counts[-1] == 300
+    assert counts == sorted(counts)

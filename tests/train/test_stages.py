@@ -1,9 +1,7 @@
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
 
 from privcirnet.artifact.records import write_checkpoint, write_plan
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig
@@ -145,16 +143,6 @@ def test_a_uniform_plan_and_what_it_starts_from(root, kind, damping):
     assert kind != "random" or 0.8 < rows.std() / weight.std() < 1.3
     fitted = circulant_(dense, start.block_sizes, images=next(DATA.sampled(stages.FITTED, stages.FITTED))[0])
     assert torch.equal(rows, rows_of(fitted.get_submodule("conv1"))) == (kind == "least_squares")
-
-
-@pytest.mark.parametrize(("classes", "room", "count"), [(10, 2**20, 1024), (100, 2**20, 2000), (100, 1.5, 1536)])
-def test_many_classes_need_more_images_as_long_as_they_find_room(monkeypatch, classes, room, count):
-    """Both networks have the values of two layers at once, and an image."""
-    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 4, 3, padding=1), nn.Flatten())
-    image = torch.zeros(1, 3, 4, 4)
-    data = SimpleNamespace(classes=range(classes), count=1, sampled=lambda count, batch: [(image, None)])
-    monkeypatch.setattr(stages, "_FITTED_BYTES", int(1024 * room * 2 * 4 * (8 + 4) * 16))
-    assert stages.fitted_count(model, data) == count
 
 
 def test_quantization_starts_from_the_fused_network_calibrated_on_training_images(root):
