@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.artifact.records import Bits, Checkpoint, InputSpec
-from privcirnet.errors import RuleError
+from privcirnet.errors import RuleError, listed
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.nn.example import random_images
 from privcirnet.nn.functional.batch_norm import block_mean
@@ -102,7 +102,7 @@ def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, ...]) -> n
     except RuntimeError as error:
         mismatch = "size mismatch" in str(error)  # of a stem or a classifier: images or classes are others
         remedy = "give the data= that it was trained on, or train it again" if mismatch else "train it again"
-        got, remedy = str(error).splitlines()[1].strip(), f"{remedy} with this version"
+        got, remedy = listed(str(error).splitlines()[1].strip().split(", ")), f"{remedy} with this version"
         raise RuleError("a checkpoint's tensors must fit its architecture", got=got, remedy=remedy) from None
     return model.eval()
 
