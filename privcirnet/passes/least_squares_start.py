@@ -87,14 +87,17 @@ def _with_modules_of(model: nn.Module, graph: fx.GraphModule) -> fx.GraphModule:
 
 
 def _live_bytes(dense: fx.GraphModule, images: Tensor) -> list[int]:
-    """Return the bytes of an image's values in both networks that are there while each node runs, node by node."""
+    """Return the bytes of an image's values in both networks that are there while each node runs, node by node.
+
+    Those of the node itself are there twice: its targets, and its results before they are normalized.
+    """
     sizes, here, live = dict[str, int](), dict[fx.Node, int](), list[int]()
     show_values(dense, images[:1], lambda name, values: sizes.__setitem__(name, values.nbytes))
     nodes = list(dense.graph.nodes)
     last = {source: node for node in nodes for source in node.all_input_nodes}
     for node in nodes:
         here[node] = 2 * sizes.get(node.name, 0)
-        live.append(max(1, sum(here.values())))
+        live.append(max(1, sum(here.values()) + here[node]))
         here = {source: size for source, size in here.items() if last.get(source, node) is not node}
     return live
 

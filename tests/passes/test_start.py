@@ -294,10 +294,10 @@ def test_images_join_as_maps_become_smaller(monkeypatch, counts):
 
 
 def test_no_more_images_than_find_room(monkeypatch):
-    """A layer's maps of 16 channels, those that it reads and those of what is added later, of both networks."""
+    """A layer's 16 maps and its targets, those that it reads and those of what is added later, of both networks."""
     model, shown = Residual().eval(), torch.rand(300, 3, 4, 4)
     live = least_squares_start._live_bytes(trace(model), shown)
-    assert max(live) == 2 * 4 * 16 * (8 + 16 + 16)
+    assert max(live) == 2 * 4 * 16 * (8 + 16 + 2 * 16)
     assert live[-1] < max(live) / 8
     monkeypatch.setattr(least_squares_start, "_FEWEST", 8)
     monkeypatch.setattr(least_squares_start, "_BYTES", 100 * max(live))
