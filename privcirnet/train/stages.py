@@ -35,6 +35,7 @@ from privcirnet.nn.quantization_steps import learn_steps_
 from privcirnet.passes.convert import circulant_, dense_state_dict, uniform_sizes
 from privcirnet.passes.equalize import equalize_
 from privcirnet.passes.fuse import fuse_at
+from privcirnet.passes.multihead import with_attention_layers
 from privcirnet.passes.quantize import BITS, quantize
 from privcirnet.passes.surgery.edit import name_unsupported
 from privcirnet.train.architectures import LOADING, is_weights
@@ -190,7 +191,8 @@ def start_circulant_(  # noqa: PLR0913
         circulant_(model, block_sizes, pad=pad, images=images)
         return
     sizes = {name: b for name, b in block_sizes.items() if b > 1}
-    fisher = fisher_information(model, data, list(sizes), progress=progress) if start == "fisher" else {}
+    layers = with_attention_layers(model)
+    fisher = fisher_information(layers, data, list(sizes), progress=progress) if start == "fisher" else {}
     circulant_(model, sizes, {name: damped(values, damping) for name, values in fisher.items()}, pad=pad)
     if start == "random":
         for layer in weighted_layers(model).values():

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor, nn
 
 import privcirnet as pc
+from privcirnet.data import load
 from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.passes.convert import candidates, circulant_, dense_state_dict, uniform_sizes
 from privcirnet.passes.multihead import Multihead
+from privcirnet.train.stages import start_circulant_
 
 C, H = 16, 2
 LATER = torch.ones(4, 4, dtype=torch.bool).triu(1)
@@ -233,3 +235,11 @@ def test_padding_of_torchs_encoder_stays() -> None:
 def test_its_attributes_stay() -> None:
     attention = circulant_(network(), SIZES).attention
     assert (attention.embed_dim, attention.num_heads, attention.head_dim) == (C, H, C // H)
+
+
+@pytest.mark.parametrize("start", ["least_squares", "fisher", "frobenius"])
+def test_fine_tuning_starts_from_its_layers(start: str) -> None:
+    model = network()
+    model.patch, model.head = nn.Conv2d(1, C, 4, 4), nn.Linear(C, 10)
+    start_circulant_(model, SIZES, load("digits").limited(64), start)
+    assert {name: block_size_of(model.get_submodule(name)) for name in SIZES} == SIZES
