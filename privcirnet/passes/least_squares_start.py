@@ -24,7 +24,7 @@ before a rectifier. Memory: the values that are yet to be read, of both networks
 """
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -123,29 +123,32 @@ class _Twins:
         self._names = {name for name in names if calls.count(name) == 1 and self._can_be_fitted(name)}
         self._layers = {node: layer for node in dense.graph.nodes if (layer := self._fitted_with(node)) is not None}
         self._deferred = set(self._layers.values())
+        self._nodes = [node for node in dense.graph.nodes if node.op != "output"]
+        self._last = {source: node for node in self._nodes for source in self._reads(node)}
 
     def run(self, progress: Callable[[int, int], object]) -> None:
         """Fit all layers, in the order in which they run."""
-        nodes = [node for node in self._dense.graph.nodes if node.op != "output"]
-        last = {source: node for node in nodes for source in self._reads(node)}
-        for done, node in enumerate(nodes):
-            self._extend(nodes[:done], last)
+        for done, node in enumerate(self._nodes):
+            self._extend(self._nodes[:done])
             self._values[node] = self._run(node)
-            for source in self._reads(node):
-                if last[source] is node:
-                    del self._values[source]
-            progress(done + 1, len(nodes))
+            self._forget(node, self._values)
+            progress(done + 1, len(self._nodes))
+
+    def _forget(self, node: fx.Node, values: dict[fx.Node, Any]) -> None:
+        """Drop the values that a node is the last to read."""
+        for source in self._reads(node):
+            if self._last[source] is node:
+                del values[source]
 
     def _count(self, done: int) -> int:
         """Return the number of images for which the values of all nodes from one on find room."""
         return max(min(_FEWEST, len(self._images)), min(len(self._images), _BYTES // max(self._bytes[done:])))
 
-    def _extend(self, done: Sequence[fx.Node], last: Mapping[fx.Node, fx.Node]) -> None:
+    def _extend(self, done: Sequence[fx.Node]) -> None:
         """Run more images through both networks as far as they are fitted, if there is room for twice as many or all.
 
         Args:
             done: the nodes that ran.
-            last: the last node that reads each one.
         """
         before, count = sum(map(len, self._batches)), self._count(len(done))
         if count < min(2 * before, len(self._images)) or count == before:
@@ -154,26 +157,20 @@ class _Twins:
         self._batches = self._images[:count].split(_BATCH)
         values: dict[fx.Node, Batches] = {node: [] for node in self._values}
         for batch in self._batches:
-            first, second = (self._values_after(done, last, batch, interpreter) for interpreter in self._interpreters)
+            first, second = (self._values_after(done, batch, interpreter) for interpreter in self._interpreters)
             for node, pairs in values.items():
                 pairs.append((first[node], first[node] if node in alike else second[node]))
         self._values = values
 
-    def _values_after(
-        self, done: Sequence[fx.Node], last: Mapping[fx.Node, fx.Node], images: Tensor, interpreter: fx.Interpreter
-    ) -> dict[fx.Node, Any]:
+    def _values_after(self, done: Sequence[fx.Node], images: Tensor, interpreter: fx.Interpreter) -> dict[fx.Node, Any]:
         """Return one network's values of some images that are yet to be read once nodes ran."""
         values = dict[fx.Node, Any]()
         for node in done:
             if node.op == "placeholder":
                 values[node] = node.args[0] if node.args else images
             else:
-                values[node] = getattr(interpreter, node.op)(
-                    node.target, *map_arg((node.args, node.kwargs), values.get)
-                )
-            for source in self._reads(node):
-                if last[source] is node:
-                    del values[source]
+                values[node] = _called(node, interpreter, values.__getitem__)
+            self._forget(node, values)
         return values
 
     def _reads(self, node: fx.Node) -> set[fx.Node]:
@@ -204,12 +201,7 @@ class _Twins:
 
     def _value(self, node: fx.Node, batch: int, interpreter: fx.Interpreter, which: int) -> Any:
         """Return one network's value of a node."""
-
-        def value_of(source: fx.Node) -> Any:
-            return self._values[source][batch][which]
-
-        arguments: Any = map_arg((node.args, node.kwargs), value_of)
-        return getattr(interpreter, node.op)(node.target, *arguments)
+        return _called(node, interpreter, lambda source: self._values[source][batch][which])
 
     def _differ(self, node: fx.Node) -> bool:
         """Return whether the two networks' inputs of a node differ."""
@@ -364,6 +356,12 @@ class _Twins:
     def _both(self, node: fx.Node) -> tuple[Any, Any]:
         """Return the modules that a node calls in the circulant and in the dense network."""
         return module_of(self._circulant, node), module_of(self._dense, node)
+
+
+def _called(node: fx.Node, interpreter: fx.Interpreter, value_of: Callable[[fx.Node], Any]) -> Any:
+    """Return a node's value, of those that it reads."""
+    arguments: Any = map_arg((node.args, node.kwargs), value_of)
+    return getattr(interpreter, node.op)(node.target, *arguments)
 
 
 def _is_blocked(module: nn.Module | None) -> bool:
