@@ -191,8 +191,9 @@ def start_circulant_(  # noqa: PLR0913
         circulant_(model, block_sizes, pad=pad, images=images)
         return
     sizes = {name: b for name, b in block_sizes.items() if b > 1}
-    layers = with_attention_layers(model)
-    fisher = fisher_information(layers, data, list(sizes), progress=progress) if start == "fisher" else {}
+    fisher: Mapping[str, Tensor] = {}
+    if start == "fisher":
+        fisher = fisher_information(with_attention_layers(model), data, list(sizes), progress=progress)
     circulant_(model, sizes, {name: damped(values, damping) for name, values in fisher.items()}, pad=pad)
     if start == "random":
         for layer in weighted_layers(model).values():
